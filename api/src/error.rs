@@ -76,7 +76,7 @@ pub enum ClientError {
     /// The member's epoch is over, so a retry is pointless.
     #[error("{message}")]
     EpochOver {
-        /// What happened to the epoch.
+        /// The end of the epoch, as the controller describes it.
         message: String,
     },
     /// A request or an answer is too long.
@@ -238,7 +238,7 @@ pub(crate) fn sources<'a>(
     iter::successors(Some(error), |error| (*error).source())
 }
 
-/// What to do where no controller answers. A loopback address is the default, and wrong on every machine but the
+/// The advice if no controller answers. A loopback address is the default, and wrong on every machine but the
 /// controller's.
 fn advice(address: &str, is_handshake: bool) -> String {
     if is_handshake {

@@ -11,7 +11,7 @@ const DOMAIN: &str = "spiffe://ultima/";
 pub enum Role {
     /// Everything that people do.
     Operator,
-    /// Join jobs from one host, report and attend there.
+    /// Join jobs from one host, and report and hold sessions as its members.
     Agent,
     /// Read.
     Viewer,

@@ -17,9 +17,9 @@ use crate::v1::{
     RoundReport, Suspects, attend_request,
 };
 
-/// A member's part in connectivity checks: it sends check packets and counts the ones that arrive.
+/// The callbacks of connectivity checks: a member sends check packets and counts the ones that arrive.
 pub trait Prober: Send {
-    /// Called when all members of the job attend.
+    /// Called when all members of the job have a session.
     fn all_here(&mut self);
 
     /// Starts a round of the given length. The report counts from here on.
@@ -32,7 +32,7 @@ pub trait Prober: Send {
     fn report<'a>(&'a mut self, round: &'a CheckRound) -> BoxFuture<'a, RoundReport>;
 }
 
-/// A member's part in membership changes.
+/// The callbacks of membership changes.
 pub trait Member: Send {
     /// Prepares for a new epoch: opens the resources that it needs, and returns the first operation
     /// that this member has not begun. May be called again for the same epoch.
@@ -78,11 +78,11 @@ const SHORTEST_INTERVAL: Duration = Duration::from_millis(1);
 const MOST_DESTINATIONS: usize = 1 << 16;
 
 impl Client {
-    /// Attends until the job or its epoch ends, and takes part in every check and membership
+    /// Holds a session until the job or its epoch ends, and serves every check and membership
     /// change.
     ///
     /// # Errors
-    /// The controller rejects the session, or the connection breaks. The member may attend again,
+    /// The controller rejects the session, or the connection breaks. The member may open another session,
     /// unless its epoch [is over](ClientError::is_over).
     pub async fn attend(
         &self,

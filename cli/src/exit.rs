@@ -159,7 +159,7 @@ impl Exit {
     fn of_lab(error: &LabError) -> Self {
         match error {
             LabError::NoLab { .. } | LabError::NoNode { .. } => Exit::NotFound,
-            LabError::Up { .. } | LabError::HalfWay { .. } | LabError::Inside { .. } => {
+            LabError::Up { .. } | LabError::Incomplete { .. } | LabError::Inside { .. } => {
                 Exit::Rejected
             }
             LabError::Gone { .. }

@@ -7,7 +7,7 @@ use crate::folder::{self, Folder, Lock};
 use crate::name::LabName;
 use crate::{ip, namespace, process};
 
-/// The removed parts of a lab.
+/// The numbers of removed processes and namespaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Removed {
     /// Stopped processes, including those that users started in the lab.
@@ -19,7 +19,7 @@ pub struct Removed {
 /// Removes a lab, complete or not.
 ///
 /// # Errors
-/// It does not exist; or a part cannot be removed, which a second try may achieve.
+/// The lab does not exist, or a process or namespace cannot be removed; a retry may succeed.
 pub fn down(name: &LabName) -> Result<Removed, LabError> {
     if !nix::unistd::geteuid().is_root() {
         return Err(LabError::NotRoot);

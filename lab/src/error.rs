@@ -19,7 +19,7 @@ pub enum LabError {
     NoProgram {
         /// The program's name.
         program: &'static str,
-        /// How to install it.
+        /// The installation hint.
         hint: &'static str,
     },
     /// The lab exists.
@@ -41,7 +41,7 @@ pub enum LabError {
     },
     /// The lab is incomplete.
     #[error("lab {name} is incomplete; remove it with `ultima lab down {name}`")]
-    HalfWay {
+    Incomplete {
         /// Its name.
         name: LabName,
     },

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 const PAYLOAD: usize = 1_458;
 /// Ethernet, IPv4 and UDP headers.
 const HEADERS: usize = 14 + 20 + 8;
-/// How far a sender may fall behind its rate before it skips the rest.
+/// The longest delay of a sender behind its rate; it skips datagrams beyond that.
 const BEHIND: Duration = Duration::from_millis(10);
 /// Interval of attempts to connect.
 const AGAIN: Duration = Duration::from_millis(200);

@@ -47,7 +47,7 @@ pub fn turn_off(interface: &str) -> Result<(), LabError> {
                 ifru_data: ptr::from_mut(&mut value).cast(),
             },
         };
-        // SAFETY: the request names an interface, zero-terminated, and points to a value that lives until the call is over
+        // SAFETY: the request names an interface, zero-terminated, and points to a value that is valid until the call returns
         // and is of the form that all these commands take.
         match unsafe { call::ethtool(socket.as_raw_fd(), &mut request) } {
             // The driver does not have this offload.

@@ -23,7 +23,7 @@ use crate::{down, ip, namespace, offload, sysctl};
 /// Time for a process to become ready. BMv2 on a busy machine needs seconds.
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// Interval of checks.
-const LOOK: Duration = Duration::from_millis(10);
+const CHECK_INTERVAL: Duration = Duration::from_millis(10);
 /// The controller's timeout for switches that are up.
 const CONTROLLER_TIMEOUT: &str = "30s";
 /// The program name of BMv2's switch with P4Runtime.
@@ -95,7 +95,7 @@ pub fn up(
                     .count(),
                 started: state.processes.len(),
             },
-            _ => LabError::HalfWay { name },
+            _ => LabError::Incomplete { name },
         });
     }
     let state = State {
@@ -219,7 +219,7 @@ impl Maker<'_> {
                         said: format!("{interface} in {namespace} was not up after {TIMEOUT:?}"),
                     });
                 }
-                thread::sleep(LOOK);
+                thread::sleep(CHECK_INTERVAL);
             }
         }
         Ok(())
@@ -365,7 +365,7 @@ impl Maker<'_> {
                 .try_wait()
                 .map_err(LabError::system(format!("cannot wait for {role}")))?;
             if let Some(status) = ended {
-                let said = last_words(&log)
+                let said = last_line(&log)
                     .unwrap_or_else(|| format!("ended with {status} without a message"));
                 let role = role.to_owned();
                 return Err(LabError::Process { role, said });
@@ -388,13 +388,13 @@ impl Maker<'_> {
                 let said = format!("not ready after {TIMEOUT:?}");
                 return Err(LabError::Process { role, said });
             }
-            thread::sleep(LOOK);
+            thread::sleep(CHECK_INTERVAL);
         }
     }
 }
 
 /// The last line of a log, without the prefix of our own errors.
-fn last_words(log: &Path) -> Option<String> {
+fn last_line(log: &Path) -> Option<String> {
     let text = fs::read_to_string(log).ok()?;
     let line = text.lines().rev().find(|line| !line.trim().is_empty())?;
     Some(line.strip_prefix("error: ").unwrap_or(line).to_owned())

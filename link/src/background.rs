@@ -10,7 +10,7 @@ use rand_distr::{Distribution, Exp, Exp1};
 
 use crate::units::{self, UnitError, show_bytes};
 
-/// Connections of a flow, as an incast from eight hosts has: beside one flow the job has a ninth of the link.
+/// Connections of a flow, as an incast from eight hosts has: with one flow the job has a ninth of the link.
 const CONNECTIONS: u64 = 8;
 /// The largest share of a link for background flows.
 const MAX_SHARE: f64 = 0.9;
@@ -29,7 +29,7 @@ pub struct Background {
     pub share: f64,
     /// Mean bytes of a flow, at least 1,000.
     pub flow: u64,
-    /// How the lengths vary.
+    /// The distribution of the lengths.
     pub lengths: FlowLengths,
 }
 
@@ -134,7 +134,7 @@ impl Ord for End {
 }
 
 /// Background flows in operation on one wire. All connections share the link equally (processor sharing), as those of
-/// TCP do: beside *k* flows the job has 1/(8·*k* + 1) of its rate.
+/// TCP do: with *k* flows the job has 1/(8·*k* + 1) of its rate.
 ///
 /// The state is that at the end of the job's last packet. The flows since then are added when the next packet arrives,
 /// so they cost no events. The caller chooses the unit of time.
@@ -291,12 +291,12 @@ mod tests {
             .ends
             .extend([3, 8].map(|ms| Reverse(End((ms * MS) as f64))));
         flows.next_arrival = 10_000 * MS;
-        // 1 ms beside both: 17 ms. All 17 connections get 1 ms.
+        // 1 ms with both: 17 ms. All 17 connections get 1 ms.
         assert_eq!(flows.transmit(0, MS, &mut rng), 17 * MS);
         // The shorter one ends after 16 · 2 ms, at 49 ms; 8 ms later the other has 4 ms left for each connection.
         assert_eq!(flows.advance(57 * MS, None, &mut rng), 57 * MS);
         assert_eq!(flows.ends.len(), 1);
-        // 4 ms beside one: 36 ms; it ends then too.
+        // 4 ms with one: 36 ms; it ends then too.
         assert_eq!(flows.transmit(57 * MS, 4 * MS, &mut rng), 93 * MS);
         assert_eq!(flows.transmit(93 * MS, MS, &mut rng), 94 * MS);
         assert_eq!(flows.transmit(100 * MS, MS, &mut rng), 101 * MS);

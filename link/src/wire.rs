@@ -32,12 +32,12 @@ pub struct WireConfig {
     pub background: Option<Background>,
     /// From the end of a frame's serialization to its arrival, at most a minute.
     pub delay: Duration,
-    /// How the delay varies from frame to frame.
+    /// The variation of the delay from frame to frame.
     pub jitter: Option<Jitter>,
     /// True if a frame with less delay may overtake earlier ones. Otherwise it arrives right after them,
     /// later than drawn if frames follow each other faster than the jitter.
     pub reorder: bool,
-    /// A frame is lost if any of these says so; at most 16.
+    /// Models of loss, at most 16. A frame is lost if any of them loses it.
     pub loss: Vec<Loss>,
     /// Bytes in the queue of each priority, at most 1 GiB.
     pub queue_bytes: u64,

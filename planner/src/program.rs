@@ -117,7 +117,7 @@ impl Program {
     fn load_folder(folder: &Path) -> Result<Self, ProgramError> {
         let p4info = only(folder, ".p4info.txtpb")?;
         let (text, source) = (read_text(&p4info)?, p4info.display().to_string());
-        let beside = |name: &str| {
+        let in_folder = |name: &str| {
             let places = [folder.join(name), folder.join(TOFINO_PIPELINE).join(name)];
             places.into_iter().find(|path| path.is_file())
         };
@@ -127,19 +127,19 @@ impl Program {
         ];
         let binary = forms
             .into_iter()
-            .find_map(|(form, name)| Some((form, beside(name)?)));
+            .find_map(|(form, name)| Some((form, in_folder(name)?)));
         let missing = |pattern| not_one(folder, pattern, 0);
         let Some((form, binary)) = binary else {
             // Files that only the Tofino compiler writes.
             if ["bfrt.json", "context.json"]
                 .into_iter()
-                .any(|it| beside(it).is_some())
+                .any(|it| in_folder(it).is_some())
             {
                 return Err(missing("tofino.bin or tofino2.bin"));
             }
             return Program::new(read(&only(folder, ".json")?)?, &text, &source);
         };
-        let part = |name: &'static str| json(&beside(name).ok_or(missing(name))?);
+        let part = |name: &'static str| json(&in_folder(name).ok_or(missing(name))?);
         let program = TofinoProgram {
             name: TOFINO_NAME.into(),
             pipeline: TOFINO_PIPELINE.into(),

@@ -38,7 +38,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Of one value or more.
+    /// The spread of one value or more.
     pub fn of(values: &[f64]) -> Self {
         Self {
             least: values.iter().copied().fold(f64::INFINITY, f64::min),

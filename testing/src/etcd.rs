@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::skipped;
 
-/// How long a member may take to start.
+/// Time limit for a member to start.
 const START: Duration = Duration::from_secs(30);
 
 /// A cluster with short timeouts: it grants leases of one second. Dropping it ends all members.

@@ -23,7 +23,7 @@ pub fn live_bytes() -> i64 {
     LIVE.get()
 }
 
-/// The counters of a thread that is ending are gone: such a thread counts nothing.
+/// Counts nothing on a thread that is ending, whose counters no longer exist.
 fn count(allocations: u64, bytes: i64) {
     let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + allocations));
     let _ = LIVE.try_with(|live| live.set(live.get() + bytes));

@@ -27,14 +27,20 @@ pub enum Cause {
         /// The call's error.
         reason: String,
         /// True if the write was abandoned to reroute jobs.
-        given_up: bool,
+        abandoned: bool,
     },
 }
 
 impl Cause {
     /// True if the write was abandoned to reroute jobs.
-    pub fn is_given_up(&self) -> bool {
-        matches!(self, Cause::Failed { given_up: true, .. })
+    pub fn is_abandoned(&self) -> bool {
+        matches!(
+            self,
+            Cause::Failed {
+                abandoned: true,
+                ..
+            }
+        )
     }
 
     /// True if the switch holds other entries than expected: it already has a new entry, or lacks
@@ -65,7 +71,7 @@ impl Cause {
                 first: name(0),
                 more: count - 1,
                 reason: error.to_string(),
-                given_up: error.is_given_up(),
+                abandoned: error.is_abandoned(),
             }),
             WriteError::Updates(outcomes) => {
                 let refused = (0..count)

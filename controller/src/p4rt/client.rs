@@ -46,22 +46,22 @@ const PIPELINE_TIMEOUT: Duration = Duration::from_secs(60);
 /// the switch works on one.
 pub(crate) const IN_FLIGHT: usize = 4;
 
-/// The limits of a connection's use.
+/// The limits of calls over a connection.
 #[derive(Clone, Debug)]
-struct Manner {
+struct CallLimits {
     /// Updates per call.
     batch: usize,
     /// Timeout after which a write is abandoned; none for the timeout of any call.
-    stalls: Option<Duration>,
+    write_timeout: Option<Duration>,
     /// When all calls are abandoned because others wait.
     deadline: Option<ChangeDeadline>,
 }
 
-impl Default for Manner {
+impl Default for CallLimits {
     fn default() -> Self {
-        Manner {
+        CallLimits {
             batch: BATCH,
-            stalls: None,
+            write_timeout: None,
             deadline: None,
         }
     }
@@ -97,9 +97,9 @@ pub struct SwitchClient {
     session: Arc<Session>,
     writes: WriteMetrics,
     unanswered: Unanswered,
-    manner: Manner,
+    limits: CallLimits,
     /// True if a call was abandoned because others waited.
-    has_given_up: AtomicBool,
+    has_abandoned: AtomicBool,
     /// The store whose jobs it writes; none for a client that writes no jobs of a store.
     owner: Option<Owner>,
 }
@@ -176,7 +176,7 @@ impl SwitchClient {
             Mastership::Primary => {
                 let election_id = stream.election_id;
                 let mut session = Session::start(stream);
-                session.lose_after(silent(rpc.clone()));
+                session.mark_lost_after(silent(rpc.clone()));
                 return Ok(SwitchClient {
                     device,
                     election_id,
@@ -185,8 +185,8 @@ impl SwitchClient {
                     writes: WriteMetrics::default(),
                     // `recording_unanswered` replaces it.
                     unanswered: Unanswered::new(CALL_TIMEOUT),
-                    manner: Manner::default(),
-                    has_given_up: AtomicBool::new(false),
+                    limits: CallLimits::default(),
+                    has_abandoned: AtomicBool::new(false),
                     owner: None,
                 });
             }
@@ -239,25 +239,25 @@ impl SwitchClient {
     /// Returns the same connection for a change that others wait for. When they have waited too
     /// long, the current call and all later ones are abandoned, and the switch needs a resync.
     pub fn with_deadline(&self, deadline: ChangeDeadline) -> Self {
-        let manner = Manner {
+        let limits = CallLimits {
             deadline: Some(deadline),
-            ..self.manner.clone()
+            ..self.limits.clone()
         };
-        self.used(manner)
+        self.limited(limits)
     }
 
     /// Returns the same connection with short timeouts: calls have at most `batch` updates, and a
-    /// call without an answer within `stalls` is abandoned, with all later ones.
-    pub fn brisk(&self, batch: usize, stalls: Duration) -> Self {
-        let manner = Manner {
+    /// call without an answer within `write_timeout` is abandoned, with all later ones.
+    pub fn with_limits(&self, batch: usize, write_timeout: Duration) -> Self {
+        let limits = CallLimits {
             batch: batch.clamp(1, BATCH),
-            stalls: Some(stalls),
-            ..self.manner.clone()
+            write_timeout: Some(write_timeout),
+            ..self.limits.clone()
         };
-        self.used(manner)
+        self.limited(limits)
     }
 
-    fn used(&self, manner: Manner) -> Self {
+    fn limited(&self, limits: CallLimits) -> Self {
         SwitchClient {
             device: self.device.clone(),
             election_id: self.election_id,
@@ -265,8 +265,8 @@ impl SwitchClient {
             session: Arc::clone(&self.session),
             writes: self.writes.clone(),
             unanswered: self.unanswered.clone(),
-            manner,
-            has_given_up: AtomicBool::new(false),
+            limits,
+            has_abandoned: AtomicBool::new(false),
             owner: self.owner,
         }
     }
@@ -282,8 +282,8 @@ impl SwitchClient {
     }
 
     /// Marks the connection as lost, for a reason.
-    pub fn give_up(&self, reason: String) {
-        self.session.lose(reason);
+    pub fn mark_lost(&self, reason: String) {
+        self.session.mark_lost(reason);
     }
 
     /// The switch's digests, already acknowledged; none if called a second time.
@@ -351,9 +351,9 @@ impl SwitchClient {
     /// ABORTED.
     pub async fn write(&self, updates: Vec<Update>, order: Order) -> Result<(), WriteError> {
         let has_failed = AtomicBool::new(false);
-        let batches = updates.chunks(self.manner.batch);
+        let batches = updates.chunks(self.limits.batch);
         let batches: Vec<_> = batches
-            .map(|batch| self.write_in_turn(batch, &has_failed))
+            .map(|batch| self.write_unless_failed(batch, &has_failed))
             .collect();
         let in_flight = match order {
             Order::AsGiven => 1,
@@ -364,7 +364,7 @@ impl SwitchClient {
     }
 
     /// Writes a batch, unless an earlier one has failed.
-    async fn write_in_turn<'a>(
+    async fn write_unless_failed<'a>(
         &self,
         batch: &'a [Update],
         has_failed: &AtomicBool,
@@ -392,8 +392,10 @@ impl SwitchClient {
         let begun = Instant::now().into_std();
         let mut rpc = self.rpc.clone();
         let write = self.unanswered.sent(rpc.write(request));
-        let stalls = after(self.manner.stalls);
-        let answer = self.answered_unless(stalls, CALL_TIMEOUT, write).await;
+        let write_timeout = after(self.limits.write_timeout);
+        let answer = self
+            .answered_unless(write_timeout, CALL_TIMEOUT, write)
+            .await;
         self.writes.written(begun, batch.len(), answer.is_ok());
         match answer {
             Ok(_) => Answer::Written,
@@ -453,27 +455,27 @@ impl SwitchClient {
         self.answered_unless(pending(), most, call).await
     }
 
-    /// Like [`answered`](Self::answered), but abandons the call when `stalls` completes.
+    /// Like [`answered`](Self::answered), but abandons the call when `write_timeout` completes.
     async fn answered_unless<T>(
         &self,
-        stalls: impl Future<Output = ()>,
+        write_timeout: impl Future<Output = ()>,
         most: Duration,
         call: impl Future<Output = Result<Response<T>, Status>>,
     ) -> Result<T, RpcError> {
         if let Some(reason) = self.session.is_lost() {
             return Err(RpcError::Lost(reason));
         }
-        if self.has_given_up.load(Ordering::Relaxed)
+        if self.has_abandoned.load(Ordering::Relaxed)
             || self
-                .manner
+                .limits
                 .deadline
                 .as_ref()
                 .is_some_and(ChangeDeadline::has_passed)
         {
-            return Err(RpcError::GivenUp);
+            return Err(RpcError::Abandoned);
         }
         let deadline = async {
-            match &self.manner.deadline {
+            match &self.limits.deadline {
                 Some(deadline) => deadline.passed().await,
                 None => pending().await,
             }
@@ -481,7 +483,7 @@ impl SwitchClient {
         let gives_up = async {
             tokio::select! {
                 () = deadline => {}
-                () = stalls => {}
+                () = write_timeout => {}
             }
         };
         tokio::select! {
@@ -491,14 +493,14 @@ impl SwitchClient {
                 Ok(Err(status)) => Err(RpcError::Status(status)),
                 Err(_) => {
                     let error = RpcError::Timeout(most);
-                    self.session.lose(error.to_string());
+                    self.session.mark_lost(error.to_string());
                     Err(error)
                 }
             },
             reason = self.session.lost() => Err(RpcError::Lost(reason)),
             () = gives_up => {
-                self.has_given_up.store(true, Ordering::Relaxed);
-                Err(RpcError::GivenUp)
+                self.has_abandoned.store(true, Ordering::Relaxed);
+                Err(RpcError::Abandoned)
             }
         }
     }

@@ -92,7 +92,7 @@ pub enum ConnectError {
     ForeignProgram {
         /// The switch's name.
         switch: String,
-        /// What is known of the program.
+        /// A description of the program.
         program: String,
     },
     /// The server rejected arbitration.
@@ -159,19 +159,19 @@ pub enum RpcError {
     Lost(String),
     /// The call was abandoned because others waited.
     #[error("no answer before a reroute interrupted the call")]
-    GivenUp,
+    Abandoned,
 }
 
 impl RpcError {
     /// True if the call was abandoned because others waited.
-    pub fn is_given_up(&self) -> bool {
-        matches!(self, RpcError::GivenUp)
+    pub fn is_abandoned(&self) -> bool {
+        matches!(self, RpcError::Abandoned)
     }
 
     /// True if the server may have executed the call, wholly or in part: it did not reject it.
     pub fn is_uncertain(&self) -> bool {
         match self {
-            RpcError::Timeout(_) | RpcError::Lost(_) | RpcError::GivenUp => true,
+            RpcError::Timeout(_) | RpcError::Lost(_) | RpcError::Abandoned => true,
             RpcError::Status(status) => may_pass(status.code()),
         }
     }

@@ -165,7 +165,7 @@ fn acknowledgement(list: &DigestList) -> StreamMessageRequest {
 }
 
 /// Updates the role. A lost session stays lost.
-fn say(mastership: &watch::Sender<Mastership>, update: Mastership) {
+fn update_role(mastership: &watch::Sender<Mastership>, update: Mastership) {
     mastership.send_if_modified(|now| {
         let stands = !matches!(now, Mastership::Lost { .. });
         if stands {
@@ -201,7 +201,7 @@ impl Session {
                 match message {
                     Message::Mastership(update) => {
                         let ended = matches!(update, Mastership::Lost { .. });
-                        say(&sender, update);
+                        update_role(&sender, update);
                         if ended {
                             break;
                         }
@@ -255,16 +255,16 @@ impl Session {
     }
 
     /// Marks the session as lost, whatever the stream brings later.
-    pub fn lose(&self, reason: String) {
-        say(&self.mastership, Mastership::Lost { reason });
+    pub fn mark_lost(&self, reason: String) {
+        update_role(&self.mastership, Mastership::Lost { reason });
     }
 
     /// Marks the session as lost as soon as `silence` completes.
-    pub fn lose_after(&mut self, silence: impl Future<Output = String> + Send + 'static) {
+    pub fn mark_lost_after(&mut self, silence: impl Future<Output = String> + Send + 'static) {
         let mastership = self.mastership.clone();
         self.listening = Some(tokio::spawn(async move {
             let reason = silence.await;
-            say(&mastership, Mastership::Lost { reason });
+            update_role(&mastership, Mastership::Lost { reason });
         }));
     }
 
@@ -279,7 +279,7 @@ impl Session {
     /// Waits until the session is lost, and returns the reason.
     pub async fn lost(&self) -> String {
         let is_lost = |now: &Mastership| matches!(now, Mastership::Lost { .. });
-        // The sender lives as long as `self`.
+        // The sender is a field of `self`.
         let _ = self.mastership().wait_for(is_lost).await;
         self.is_lost().unwrap_or_default()
     }

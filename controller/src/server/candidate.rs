@@ -25,7 +25,7 @@ use super::start::start;
 use crate::metrics::RoleGauges;
 use crate::store::etcd::{self, Election, Leadership, Shared};
 
-/// How long a switch may take to accept a new primary before the others are used without it.
+/// Time limit for a switch to accept a new primary. After it, the other switches are used without this one.
 const TAKE_OVER: Duration = Duration::from_secs(1);
 
 /// The present role of a controller.

@@ -19,7 +19,7 @@ pub struct Config {
     pub fabric: Fabric,
     /// The program for its switches.
     pub program: Program,
-    /// Where the control API listens; port 0 takes any free port.
+    /// The address of the control API; port 0 takes any free port.
     pub listen: Listen,
     /// Certificates. With them the API speaks TLS only, and a client's certificate must name its role.
     pub tls: Option<ServerTls>,

@@ -37,9 +37,9 @@ const MOST_FROM_ONE: usize = 4096;
 /// The most connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Of all clients.
+    /// The most connections of all clients.
     pub total: usize,
-    /// From one IP address.
+    /// The most connections from one IP address.
     pub from_one: usize,
 }
 
@@ -127,7 +127,7 @@ impl Connections {
                 ended,
             }),
             _server: None,
-            place: Some(Place {
+            admission: Some(Admission {
                 connections: self.clone(),
                 serial,
             }),
@@ -144,7 +144,7 @@ impl Connections {
     }
 }
 
-/// What the server knows of a connection. Requests carry it.
+/// The state of a connection that its requests carry.
 #[derive(Clone, Debug, Default)]
 pub struct Peer {
     has_asked: Arc<AtomicBool>,
@@ -162,7 +162,7 @@ pub trait Io: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Io for S {}
 
-/// A connection with its place among the others.
+/// An admitted connection.
 pub struct Connection {
     stream: Box<dyn Io>,
     peer: Peer,
@@ -171,7 +171,7 @@ pub struct Connection {
     /// Dropped with the connection.
     _server: Option<mpsc::Sender<Infallible>>,
     /// None after it has been silent for too long, or when another connection needs the room.
-    place: Option<Place>,
+    admission: Option<Admission>,
 }
 
 struct Silence {
@@ -180,12 +180,12 @@ struct Silence {
     ended: oneshot::Receiver<Infallible>,
 }
 
-struct Place {
+struct Admission {
     connections: Connections,
     serial: u64,
 }
 
-impl Drop for Place {
+impl Drop for Admission {
     fn drop(&mut self) {
         self.connections.lock().entries.remove(&self.serial);
     }
@@ -193,15 +193,15 @@ impl Drop for Place {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        let (Some(silence), Some(place)) = (self.silence.take(), self.place.take()) else {
+        let (Some(silence), Some(admission)) = (self.silence.take(), self.admission.take()) else {
             return;
         };
         let has_asked = self.peer.has_asked.load(Ordering::Relaxed);
         if !has_asked && let Ok(runtime) = Handle::try_current() {
             let mut stream = mem::replace(&mut self.stream, Box::new(tokio::io::empty()));
             runtime.spawn(async move {
-                // It keeps its place, and ends for a new connection as it did before.
-                let _place = place;
+                // It stays admitted, and ends for a new connection as it did before.
+                let _admission = admission;
                 let discard = async {
                     stream.shutdown().await?;
                     tokio::io::copy(&mut stream, &mut tokio::io::sink()).await
@@ -229,9 +229,9 @@ impl Connection {
                 || silence.ended.poll_unpin(context).is_ready())
         {
             self.silence = None;
-            self.place = None;
+            self.admission = None;
         }
-        match self.place {
+        match self.admission {
             None => Err(io::ErrorKind::TimedOut.into()),
             Some(_) => Ok(()),
         }

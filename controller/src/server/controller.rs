@@ -31,7 +31,7 @@ use super::registry::Registry;
 use super::registry::record::Record;
 use super::seats::Seat;
 use super::sessions::Sessions;
-use super::streams::Places;
+use super::streams::StreamLimit;
 use super::switch::{Desired, JobCondition, ManagedSwitch};
 use super::timers::Timers;
 use crate::metrics::Metrics;
@@ -58,7 +58,7 @@ pub struct Controller {
     pub(super) timers: Timers,
     pub(super) changes: ChangeLock,
     pub(super) registry: Arc<Mutex<Registry>>,
-    /// Which elements of the fabric are down, and since when.
+    /// The elements of the fabric that are down, and since when.
     pub(super) condition: Mutex<Condition>,
     /// Notified when trees and routes may have to change.
     pub(super) fabric_changed: watch::Sender<()>,
@@ -73,9 +73,9 @@ pub struct Controller {
     /// The last check. Locked during a check: two at once would count each other's packets.
     pub(super) checks: AsyncMutex<Option<PastCheck>>,
     /// Bounds the clients that watch jobs.
-    pub(super) job_watches: Places,
+    pub(super) job_watches: StreamLimit,
     /// Bounds the clients that watch telemetry.
-    pub(super) telemetry_watches: Places,
+    pub(super) telemetry_watches: StreamLimit,
     /// Bounds the jobs whose counters are read at the same time.
     pub(super) telemetry_reads: Semaphore,
     /// Detects links between switches that lose packets.
@@ -112,13 +112,13 @@ pub struct JobState {
     pub first_operation: u32,
     /// Why the last change of members did not happen, on one line.
     pub unchanged: Option<String>,
-    /// What its switches have of it; none if that is unknown, as on a standby.
+    /// Its status on its switches; none if that is unknown, as on a standby.
     pub status: Option<JobStatus>,
     /// The next epoch.
     pub next: Option<Box<JobState>>,
 }
 
-/// What the switches of a job have of it.
+/// The status of a job on its switches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobStatus {
     /// True once all of them have had all of it, so that members may begin.

@@ -153,12 +153,12 @@ impl BringUpError {
     }
 
     /// True if a reroute interrupted the request.
-    pub fn is_given_up(&self) -> bool {
+    pub fn is_abandoned(&self) -> bool {
         match self {
             BringUpError::Pipeline { error, .. } | BringUpError::Read { error, .. } => {
-                error.is_given_up()
+                error.is_abandoned()
             }
-            BringUpError::Write { cause, .. } => cause.is_given_up(),
+            BringUpError::Write { cause, .. } => cause.is_abandoned(),
             BringUpError::Connect(_)
             | BringUpError::OtherProgram { .. }
             | BringUpError::Untranslatable(_) => false,
@@ -576,7 +576,7 @@ fn verdict(error: &StoreError) -> &'static str {
     }
 }
 
-/// How to free a rank on a host where all are taken.
+/// The advice for a host where all ranks are taken.
 pub(super) fn free_a_rank(job: &str) -> String {
     match Line::of(job) {
         Some((grid, _)) => format!(

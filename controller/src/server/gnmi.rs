@@ -31,7 +31,7 @@ const KEEPALIVE: Duration = Duration::from_secs(5);
 
 /// A subscriber to one switch, for the duration of a stream.
 pub(super) trait Listener: Send + 'static {
-    /// What it subscribes to, in the plural, for log messages.
+    /// The subject of its subscriptions, in the plural, for log messages.
     const SUBJECT: &'static str;
 
     /// A subscriber without any state yet.

@@ -23,7 +23,7 @@ use super::registry::Registry;
 use super::report::{reason_of, report};
 use crate::store::{Change, JobRecord, SeatRecord, StoreError};
 
-/// How long a request waits for the switches unless it says otherwise.
+/// The default time that a request waits for the switches.
 pub const READY_WAIT: Duration = Duration::from_secs(10);
 
 /// The current span, with this epoch recorded in it.

@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep_until};
 /// total.
 const ENTRIES: u32 = 1 << 18;
 
-/// How long a message without an answer counts as in flight. A member opens sockets before it
+/// Time for which a message without an answer counts as in flight. A member opens sockets before it
 /// answers; one that does not read must not delay others.
 const IN_FLIGHT: Duration = Duration::from_millis(250);
 

@@ -1,4 +1,4 @@
-//! How a caller proves that it is a member.
+//! The proof that a caller is a member.
 
 use ultima_planner::fabric::Fabric;
 use ultima_planner::job::Rank;
@@ -7,7 +7,7 @@ use super::error::JobRequestError;
 use super::registry::record::Record;
 use super::seats::{Attempt, Seat};
 
-/// What a caller shows to prove that it is a member.
+/// The proof that a caller is a member.
 #[derive(Clone, Copy)]
 pub struct Proof<'a> {
     /// The token of its seat.

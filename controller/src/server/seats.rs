@@ -76,7 +76,7 @@ pub struct Taken {
 
 /// A seat of a rank.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct SeatEntry {
     host: HostId,
     seat: Seat,
     /// The attempt of the member that has it.
@@ -87,9 +87,9 @@ struct Place {
     gave_up: Option<Instant>,
 }
 
-impl Place {
+impl SeatEntry {
     fn new(host: HostId, seat: Seat, attempt: Attempt) -> Self {
-        Place {
+        SeatEntry {
             host,
             seat,
             attempt,
@@ -102,7 +102,7 @@ impl Place {
 /// A job's seats, by rank.
 #[derive(Debug)]
 pub struct Seats {
-    seats: Vec<Place>,
+    seats: Vec<SeatEntry>,
     /// The number of calls so far.
     calls: u64,
     /// True once the last free seat is taken.
@@ -131,7 +131,7 @@ impl Seats {
         let seats = job
             .members
             .iter()
-            .map(|member| Place::new(member.host, Seat::Free, Attempt::default()))
+            .map(|member| SeatEntry::new(member.host, Seat::Free, Attempt::default()))
             .collect();
         Seats {
             seats,
@@ -145,10 +145,10 @@ impl Seats {
     /// Restored seats, by rank.
     pub fn restored(job: &Job, states: impl Iterator<Item = (Seat, Attempt)>) -> Self {
         let hosts = job.members.iter().map(|member| member.host);
-        let seats: Vec<Place> = (hosts.zip(states))
-            .map(|(host, (seat, attempt))| Place::new(host, seat, attempt))
+        let seats: Vec<SeatEntry> = (hosts.zip(states))
+            .map(|(host, (seat, attempt))| SeatEntry::new(host, seat, attempt))
             .collect();
-        let is_free = |place: &Place| matches!(place.seat, Seat::Free | Seat::Vacated);
+        let is_free = |entry: &SeatEntry| matches!(entry.seat, Seat::Free | Seat::Vacated);
         let complete = !seats.iter().any(is_free);
         Seats {
             seats,
@@ -167,9 +167,9 @@ impl Seats {
             let under_way = self.seats[index].call.is_some();
             return Ok(self.give(index, under_way));
         }
-        let is_free = |place: &Place| place.host == host && place.seat == Seat::Free;
+        let is_free = |entry: &SeatEntry| entry.host == host && entry.seat == Seat::Free;
         let Some(index) = self.seats.iter().position(is_free) else {
-            let ranks = self.seats.iter().filter(|place| place.host == host);
+            let ranks = self.seats.iter().filter(|entry| entry.host == host);
             return Err(match ranks.count() {
                 0 => NoSeat::NotAMember,
                 ranks => NoSeat::Taken { ranks },
@@ -197,10 +197,10 @@ impl Seats {
     }
 
     fn index_of(&self, host: HostId, attempt: Attempt) -> Option<usize> {
-        let has = |place: &Place| {
-            place.host == host
-                && place.attempt == attempt
-                && matches!(place.seat, Seat::Joining | Seat::Joined)
+        let has = |entry: &SeatEntry| {
+            entry.host == host
+                && entry.attempt == attempt
+                && matches!(entry.seat, Seat::Joining | Seat::Joined)
         };
         let asked = (attempt != Attempt::default()).then_some(&self.seats)?;
         asked.iter().position(has)
@@ -211,19 +211,19 @@ impl Seats {
         self.index_of(host, attempt).is_some()
     }
 
-    /// Ends the call of this attempt that is taking `rank`, because the member gets its rank. Returns false if it is
-    /// told by another call.
+    /// Ends the call of this attempt that is taking `rank`, because the member gets its rank. Returns false if
+    /// another call gives it.
     pub fn answer(&mut self, rank: Rank, attempt: Attempt) -> bool {
-        let place = self.seats.get_mut(usize::from(rank.0));
-        let place = place.filter(|place| place.attempt == attempt);
-        place.is_some_and(|place| place.call.take().is_some())
+        let entry = self.seats.get_mut(usize::from(rank.0));
+        let entry = entry.filter(|entry| entry.attempt == attempt);
+        entry.is_some_and(|entry| entry.call.take().is_some())
     }
 
     /// Ends a call. Returns false if another call has replaced it.
     pub fn end_call(&mut self, rank: Rank, call: Call) -> bool {
         match self.seats.get_mut(usize::from(rank.0)) {
-            Some(place) if place.call == Some(call) => {
-                place.call = None;
+            Some(entry) if entry.call == Some(call) => {
+                entry.call = None;
                 true
             }
             _ => false,
@@ -232,10 +232,10 @@ impl Seats {
 
     /// Makes the member that took `rank` joined.
     pub fn join(&mut self, rank: Rank) {
-        if let Some(place) = self.seats.get_mut(usize::from(rank.0))
-            && place.seat == Seat::Joining
+        if let Some(entry) = self.seats.get_mut(usize::from(rank.0))
+            && entry.seat == Seat::Joining
         {
-            place.seat = Seat::Joined;
+            entry.seat = Seat::Joined;
             self.changes += 1;
         }
     }
@@ -243,8 +243,8 @@ impl Seats {
     /// Frees the seat of a member that does not know that it has it.
     pub fn withdraw(&mut self, rank: Rank) {
         self.vacate(rank, Seat::Free);
-        if let Some(place) = self.seats.get_mut(usize::from(rank.0)) {
-            place.gave_up = Some(Instant::now());
+        if let Some(entry) = self.seats.get_mut(usize::from(rank.0)) {
+            entry.gave_up = Some(Instant::now());
         }
     }
 
@@ -274,10 +274,10 @@ impl Seats {
     }
 
     fn vacate(&mut self, rank: Rank, seat: Seat) {
-        if let Some(place) = self.seats.get_mut(usize::from(rank.0))
-            && matches!(place.seat, Seat::Joining | Seat::Joined)
+        if let Some(entry) = self.seats.get_mut(usize::from(rank.0))
+            && matches!(entry.seat, Seat::Joining | Seat::Joined)
         {
-            *place = Place::new(place.host, seat, Attempt::default());
+            *entry = SeatEntry::new(entry.host, seat, Attempt::default());
             self.changes += 1;
             if seat != Seat::Left {
                 self.complete.send_replace(false);
@@ -292,7 +292,7 @@ impl Seats {
 
     /// True if a member on `host` left, and knows the epoch's key.
     pub fn is_vacated_on(&self, host: HostId) -> bool {
-        let is_vacated = |place: &Place| place.host == host && place.seat == Seat::Vacated;
+        let is_vacated = |entry: &SeatEntry| entry.host == host && entry.seat == Seat::Vacated;
         self.seats.iter().any(is_vacated)
     }
 
@@ -319,9 +319,9 @@ impl Seats {
 
     /// True if the member that made this attempt has the rank. No member makes attempt 0.
     pub fn is_held(&self, rank: Rank, attempt: Attempt) -> bool {
-        let place = self.seats.get(usize::from(rank.0));
+        let entry = self.seats.get(usize::from(rank.0));
         let is_known = attempt != Attempt::default();
-        place.is_some_and(|it| is_known && it.seat == Seat::Joined && it.attempt == attempt)
+        entry.is_some_and(|it| is_known && it.seat == Seat::Joined && it.attempt == attempt)
     }
 
     /// The attempt of a rank's member; 0 if there is none.
@@ -331,13 +331,13 @@ impl Seats {
 
     /// The state of a rank's seat; none for an unknown rank.
     pub fn state(&self, rank: Rank) -> Option<Seat> {
-        let place = self.seats.get(usize::from(rank.0))?;
-        Some(place.seat)
+        let entry = self.seats.get(usize::from(rank.0))?;
+        Some(entry.seat)
     }
 
     /// The states of all seats, by rank.
     pub fn states(&self) -> impl Iterator<Item = Seat> + '_ {
-        self.seats.iter().map(|place| place.seat)
+        self.seats.iter().map(|entry| entry.seat)
     }
 
     /// True if all members have left.
@@ -352,8 +352,8 @@ impl Seats {
 
     /// The attempt of each rank's member; 0 if the seat is not taken or the attempt is unknown.
     pub fn attempts(&self) -> impl Iterator<Item = Attempt> + '_ {
-        let joined = |place: &Place| match place.seat {
-            Seat::Joined => place.attempt,
+        let joined = |entry: &SeatEntry| match entry.seat {
+            Seat::Joined => entry.attempt,
             Seat::Free | Seat::Joining | Seat::Left | Seat::Vacated => Attempt::default(),
         };
         self.seats.iter().map(joined)

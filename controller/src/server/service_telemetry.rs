@@ -87,7 +87,7 @@ pub fn watch_telemetry(
     let (answers, stream) = mpsc::channel(1);
     let stopped = controller.stopped();
     tokio::spawn(async move {
-        streams::run(&answers, stopped, watch.go_on(&answers)).await;
+        streams::run(&answers, stopped, watch.run(&answers)).await;
     });
     Ok(ReceiverStream::new(stream))
 }
@@ -131,12 +131,12 @@ fn loss(controller: &Controller, Report { switch, at, loss }: &Report) -> api::O
 
 impl Watch {
     /// Sends messages until the client stops reading or the job is gone.
-    async fn go_on(mut self, answers: &mpsc::Sender<Watched>) {
+    async fn run(mut self, answers: &mpsc::Sender<Watched>) {
         let mut ticks = interval(self.every);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            match self.look(answers).await {
+            match self.send_sample(answers).await {
                 Ok(()) => {}
                 Err(End::Unread) => return,
                 Err(End::Said(status)) => {
@@ -149,7 +149,7 @@ impl Watch {
     }
 
     /// Sends one sample of all watched jobs, reading some at a time.
-    async fn look(&mut self, answers: &mpsc::Sender<Watched>) -> Result<(), End> {
+    async fn send_sample(&mut self, answers: &mpsc::Sender<Watched>) -> Result<(), End> {
         let names = match &self.name {
             Some(name) => vec![name.clone()],
             None => self.controller.registry().names(),
@@ -167,7 +167,7 @@ impl Watch {
             })
         });
         let mut looks = stream::iter(looks).buffered(READS);
-        let mut parts = Parts::default();
+        let mut parts = SampleMessages::default();
         while let Some(looked) = looks.next().await {
             let (job, telemetry) =
                 looked.map_err(|error| End::Said(Status::internal(error.to_string())))?;
@@ -198,12 +198,12 @@ enum End {
 
 /// The jobs of one sample, split into messages of bounded size: a job's losses may be large.
 #[derive(Default)]
-struct Parts {
+struct SampleMessages {
     jobs: Vec<api::JobTelemetry>,
     bytes: usize,
 }
 
-impl Parts {
+impl SampleMessages {
     /// Adds a job. Returns the earlier jobs if these fill a message.
     fn add(&mut self, job: api::JobTelemetry) -> Option<api::WatchTelemetryResponse> {
         let bytes = job.encoded_len();
@@ -249,7 +249,7 @@ mod tests {
             }
         };
         let jobs: Vec<api::JobTelemetry> = (0..=40).map(job).collect();
-        let mut parts = Parts::default();
+        let mut parts = SampleMessages::default();
         let mut messages: Vec<_> = jobs.iter().filter_map(|it| parts.add(it.clone())).collect();
         messages.push(parts.last());
         assert!(messages.len() > 3, "{}", messages.len());
@@ -264,7 +264,7 @@ mod tests {
 
     #[test]
     fn an_empty_sample_is_one_message() {
-        let parts = Parts::default();
+        let parts = SampleMessages::default();
         assert_eq!(parts.last(), api::WatchTelemetryResponse::default());
     }
 }

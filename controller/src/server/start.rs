@@ -28,7 +28,7 @@ use super::membership::suspects::keep_suspecting;
 use super::message_room::MessageRoom;
 use super::registry::Registry;
 use super::report::keep_events;
-use super::streams::{JOB_WATCHES, Places, TELEMETRY_WATCHES};
+use super::streams::{JOB_WATCHES, StreamLimit, TELEMETRY_WATCHES};
 use super::switch::ManagedSwitch;
 use super::switch_task::{run as run_switch_task, subscribe};
 use crate::metrics::Metrics;
@@ -145,8 +145,8 @@ pub async fn start(
         message_room: MessageRoom::default(),
         events: Events::default(),
         checks: AsyncMutex::default(),
-        job_watches: Places::new(JOB_WATCHES, "watch jobs"),
-        telemetry_watches: Places::new(TELEMETRY_WATCHES, "watch telemetry"),
+        job_watches: StreamLimit::new(JOB_WATCHES, "watch jobs"),
+        telemetry_watches: StreamLimit::new(TELEMETRY_WATCHES, "watch telemetry"),
         telemetry_reads: Semaphore::new(READS),
         blackholes: Mutex::new(blackholes),
         keepers: Mutex::default(),

@@ -11,30 +11,30 @@ pub const JOB_WATCHES: usize = 1024;
 /// Limit of concurrent watches of telemetry.
 pub const TELEMETRY_WATCHES: usize = 64;
 
-/// A limited number of streams.
+/// The limit of streams of one kind.
 #[derive(Debug)]
-pub struct Places {
+pub struct StreamLimit {
     free: Arc<Semaphore>,
     most: usize,
-    /// What the clients do, as in "64 clients watch telemetry".
+    /// The clients' activity, as in "64 clients watch telemetry".
     what: &'static str,
 }
 
-impl Places {
-    /// A limiter with all places free.
+impl StreamLimit {
+    /// A limit of `most` streams, none of them open.
     pub fn new(most: usize, what: &'static str) -> Self {
         let free = Arc::new(Semaphore::new(most));
-        Places { free, most, what }
+        StreamLimit { free, most, what }
     }
 
-    /// Takes a place until the permit is dropped.
+    /// Counts a stream until the permit is dropped.
     ///
     /// # Errors
-    /// All places are taken.
+    /// As many streams are open as the limit allows.
     pub fn take(&self) -> Result<OwnedSemaphorePermit, Status> {
-        let place = Arc::clone(&self.free).try_acquire_owned();
-        place.map_err(|_| {
-            let Places { most, what, .. } = self;
+        let permit = Arc::clone(&self.free).try_acquire_owned();
+        permit.map_err(|_| {
+            let StreamLimit { most, what, .. } = self;
             Status::resource_exhausted(format!("{most} clients {what} already; stop one of them"))
         })
     }
@@ -62,15 +62,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_dropped_permit_frees_its_place() {
-        let places = Places::new(1, "watch jobs");
-        let taken = places.take().unwrap();
-        let refused = places.take().unwrap_err();
+    fn a_dropped_permit_frees_its_stream() {
+        let limit = StreamLimit::new(1, "watch jobs");
+        let taken = limit.take().unwrap();
+        let refused = limit.take().unwrap_err();
         let says = "1 clients watch jobs already; stop one of them";
         let exhausted = tonic::Code::ResourceExhausted;
         assert_eq!((refused.code(), refused.message()), (exhausted, says));
         drop(taken);
-        drop(places.take().unwrap());
+        drop(limit.take().unwrap());
     }
 
     /// A client with a full channel that reads nothing.

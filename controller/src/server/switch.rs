@@ -372,7 +372,7 @@ impl ManagedSwitch {
         self.with_state(|state| {
             match attempt {
                 // It is repeated after the reroute.
-                Err(error) if error.is_given_up() => return,
+                Err(error) if error.is_abandoned() => return,
                 Err(error) => state.failed(error.to_string()),
                 Ok(()) => state.succeeded(),
             }

@@ -177,7 +177,7 @@ async fn restore(
         {
             // A reroute interrupted this, the switch is healthy. It may have some of its
             // entries by now.
-            Err(error) if error.is_given_up() => found = Found::OurProgram,
+            Err(error) if error.is_abandoned() => found = Found::OurProgram,
             come_up => {
                 come_up?;
                 break writing;

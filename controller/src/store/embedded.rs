@@ -94,7 +94,7 @@ impl Embedded {
             keep_for_its_owner(&path);
             Ok(database)
         };
-        let opened = damage::told(|| {
+        let opened = damage::catch_panic(|| {
             let store = Embedded::with(Box::new(open), name)?;
             // Finds records that cannot be read now rather than later.
             store.read()?;

@@ -170,7 +170,7 @@ fn changes() -> impl Strategy<Value = Vec<Change>> {
     prop::collection::vec(change, 0..16)
 }
 
-/// What a store must have after these changes.
+/// The expected content of a store after these changes.
 fn expected(changes: &[Change]) -> Stored {
     let (mut jobs, mut drained, mut last_id) = (BTreeMap::new(), BTreeSet::new(), 0);
     let mut events = Vec::new();
@@ -368,7 +368,7 @@ async fn etcd_with_tls_and_users_conforms() {
     }
 }
 
-/// Of two controllers one writes; the other can only after the first one's lease has ended.
+/// A second controller can write only after the lease of the first one has ended.
 #[tokio::test]
 async fn a_deposed_leader_cannot_write_to_etcd() {
     let Some(etcd) = Etcd::start(1) else { return };

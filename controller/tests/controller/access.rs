@@ -1,4 +1,4 @@
-//! Who may do what over TLS: every role at every call, and agents on other hosts.
+//! Access over TLS: every role at every call, and agents on other hosts.
 
 use std::fs;
 use std::path::PathBuf;
@@ -327,7 +327,7 @@ async fn a_member_cannot_attend_or_leave_as_another() {
     client.leave(seats[1].leave("train")).await.unwrap();
 }
 
-/// Metrics are served beside the control API, to the roles that may read.
+/// Metrics are served next to the control API, to the roles that may read.
 #[tokio::test]
 async fn metrics_are_for_operators_and_viewers() {
     let authority = Authority::new();

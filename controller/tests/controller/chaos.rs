@@ -95,10 +95,10 @@ pub struct State {
     pub log: Vec<Done>,
     /// The armed faults, by the number of the call.
     faults: BTreeMap<(Call, usize), Fault>,
-    /// How often the tables were emptied.
+    /// The number of times that the tables were emptied.
     pub emptied: usize,
-    /// How often all state was lost.
-    lives: usize,
+    /// The number of times that all state was lost.
+    restarts: usize,
     /// The number of digest lists that a new primary receives. Their ids start at 0.
     pub digest_lists: u64,
     /// The bytes of each list's digest.

@@ -29,11 +29,11 @@ impl GNmi for Stratum {
         &self,
         _: Request<CapabilityRequest>,
     ) -> Result<Response<CapabilityResponse>, Status> {
-        Err(Status::unimplemented("nobody asks"))
+        Err(Status::unimplemented("not used in tests"))
     }
 
     async fn get(&self, _: Request<GetRequest>) -> Result<Response<GetResponse>, Status> {
-        Err(Status::unimplemented("nobody asks"))
+        Err(Status::unimplemented("not used in tests"))
     }
 
     async fn set(&self, request: Request<SetRequest>) -> Result<Response<SetResponse>, Status> {
@@ -49,7 +49,7 @@ impl GNmi for Stratum {
         &self,
         _: Request<Streaming<SubscribeRequest>>,
     ) -> Result<Response<Self::SubscribeStream>, Status> {
-        Err(Status::unimplemented("nobody asks"))
+        Err(Status::unimplemented("not used in tests"))
     }
 }
 

@@ -230,7 +230,7 @@ async fn a_job_grows_and_shrinks_while_it_runs() {
     let size = site.held().iter().map(BTreeMap::len).sum::<usize>()
         - base.iter().map(BTreeMap::len).sum::<usize>();
     assert_eq!(size, Site::size_of(&["h1", "h3"]).await);
-    // An agent of the first epoch is told why it cannot reconnect.
+    // An agent of the first epoch gets the reason why it cannot reconnect.
     let gone = LeaveRequest {
         job: "train".into(),
         epoch: 1,
@@ -413,7 +413,7 @@ async fn a_member_that_missed_an_epochs_end_changes_over_when_it_reconnects() {
     agents.reconnect("h2");
     agents.run_in(2, &["h2"]).await;
     assert_eq!(agents.epochs(), [(1, 0), (2, first)].into());
-    // A removed member is told so, and so is one that never was in that epoch.
+    // A removed member gets an error, and so does one that never was in that epoch.
     let attendance = |rank, job_id| Attendance {
         job: "train".into(),
         epoch: 1,
@@ -467,7 +467,7 @@ async fn a_lost_member_is_suspected_and_then_evicted() {
         )
     );
 
-    // Of two members, one alone cannot accuse the other.
+    // One of two members cannot accuse the other alone.
     agents.kill("h4");
     agents.run_in(3, &["h1", "h3"]).await;
     until_event(&mut watch, Kind::Fenced).await;
@@ -742,7 +742,7 @@ async fn a_repeated_join_returns_the_same_rank() {
     site.client.create_job(&spec).await.unwrap();
     let address = format!("unix:{}", site.socket.display());
     let keys = Mutex::new(BTreeSet::new());
-    // Of the last rank that was given.
+    // The request to leave the rank that was given last.
     let last = Mutex::new(LeaveRequest::default());
     let join = async |attempt: u64| {
         let mut rpc = ControlClient::connect(address.clone()).await.unwrap();

@@ -12,7 +12,7 @@ use crate::chaos::{CALLS, Call, FAULTS, Fault};
 use crate::several::{named, several};
 use crate::test_agents::TestAgents;
 use crate::testbed::{
-    Danger, SPINE1, Testbed, is_whole_but, names, settle, spec, spec_on, until, whole,
+    Danger, SPINE1, Testbed, check_jobs, is_whole_but, names, spec, spec_on, until, whole,
 };
 use ultima_testing::etcd::Etcd;
 
@@ -82,13 +82,13 @@ async fn a_job_is_created_completely_or_not_at_all() {
             Err(_) => vec![KEPT],
         };
         assert!(failed || created.is_ok(), "{created:?}");
-        settle(handle.controller(), &client, &jobs, &base, &testbed).await;
+        check_jobs(handle.controller(), &client, &jobs, &base, &testbed).await;
         failed
     })
     .await;
 }
 
-/// The jobs of a grid are created in this way.
+/// As for the jobs of a grid.
 #[tokio::test]
 async fn jobs_of_one_request_are_created_together_or_not_at_all() {
     with_every_fault(&WRITES, async |mut testbed, fault, danger| {
@@ -108,7 +108,7 @@ async fn jobs_of_one_request_are_created_together_or_not_at_all() {
             jobs.extend(together.iter().map(|job| job.name.as_str()));
         }
         assert!(failed || created.is_ok(), "{created:?}");
-        settle(handle.controller(), &client, &jobs, &base, &testbed).await;
+        check_jobs(handle.controller(), &client, &jobs, &base, &testbed).await;
         failed
     })
     .await;
@@ -125,7 +125,7 @@ async fn a_deleted_job_leaves_nothing_behind() {
         // Entries that stay on a switch are removed when it is back.
         client.delete_job("old").await.unwrap();
         let failed = testbed.has_failed();
-        settle(handle.controller(), &client, &[KEPT], &base, &testbed).await;
+        check_jobs(handle.controller(), &client, &[KEPT], &base, &testbed).await;
         failed
     })
     .await;
@@ -160,7 +160,7 @@ async fn jobs_leave_a_drained_spine() {
         // Old paths stay while a switch is disconnected.
         spine1_is_left(&client).await;
         let jobs = [KEPT, "one", "two"];
-        settle(handle.controller(), &client, &jobs, &base, &testbed).await;
+        check_jobs(handle.controller(), &client, &jobs, &base, &testbed).await;
         failed
     })
     .await;
@@ -182,7 +182,7 @@ async fn jobs_leave_a_failed_spine() {
         let failed = testbed.has_failed();
         testbed.switches[SPINE1].refuse(false);
         let jobs = [KEPT, "one", "two"];
-        settle(handle.controller(), &client, &jobs, &base, &testbed).await;
+        check_jobs(handle.controller(), &client, &jobs, &base, &testbed).await;
         failed
     })
     .await;
@@ -201,7 +201,7 @@ async fn foreign_changes_are_reconciled() {
         let failed = testbed.has_failed();
         // Later audits repair what was rejected or lost.
         let jobs = [KEPT, "other"];
-        settle(handle.controller(), &client, &jobs, &base, &testbed).await;
+        check_jobs(handle.controller(), &client, &jobs, &base, &testbed).await;
         failed
     })
     .await;
@@ -223,7 +223,7 @@ async fn begins_anew(begin: impl Fn(&Testbed, usize)) {
         whole(handle.controller()).await;
         let failed = testbed.has_failed();
         let jobs = [KEPT, "other"];
-        settle(handle.controller(), &client, &jobs, &base, &testbed).await;
+        check_jobs(handle.controller(), &client, &jobs, &base, &testbed).await;
         failed
     })
     .await;
@@ -255,7 +255,7 @@ async fn a_first_start_survives_faults() {
         let handle = testbed.serve().await;
         let failed = testbed.has_failed();
         let client = testbed.client("a").await;
-        settle(handle.controller(), &client, &[], &base, &testbed).await;
+        check_jobs(handle.controller(), &client, &[], &base, &testbed).await;
         failed
     })
     .await;
@@ -277,7 +277,7 @@ async fn a_controller_removes_groups_of_another_program() {
         let handle = testbed.serve().await;
         let failed = testbed.has_failed();
         let client = testbed.client("a").await;
-        settle(handle.controller(), &client, &["other"], &base, &testbed).await;
+        check_jobs(handle.controller(), &client, &["other"], &base, &testbed).await;
         failed
     })
     .await;
@@ -298,7 +298,7 @@ async fn a_restarted_controller_reconciles_switches() {
         let failed = testbed.has_failed();
         let client = testbed.client("a").await;
         let jobs = [KEPT, "other"];
-        settle(handle.controller(), &client, &jobs, &base, &testbed).await;
+        check_jobs(handle.controller(), &client, &jobs, &base, &testbed).await;
         failed
     })
     .await;
@@ -337,7 +337,7 @@ async fn a_standby_takes_over_and_reconciles_switches() {
         let controller = leading.unwrap();
         assert_eq!(names(&client).await, [KEPT, "other"]);
         let jobs = [KEPT, "other"];
-        settle(&controller, &client, &jobs, &base, &testbed).await;
+        check_jobs(&controller, &client, &jobs, &base, &testbed).await;
         failed
     })
     .await;
@@ -403,7 +403,7 @@ async fn resizes_and_evictions_complete_or_change_nothing() {
         agents.epochs();
         drop(agents);
         let jobs = [KEPT, "train"];
-        settle(handle.controller(), &client, &jobs, &base, &testbed).await;
+        check_jobs(handle.controller(), &client, &jobs, &base, &testbed).await;
         failed
     })
     .await;

@@ -10,7 +10,7 @@ use ultima_p4runtime::v1::update::Type;
 
 use crate::chaos::{Call, Fault, Held};
 use crate::testbed::{
-    LEAF1, NAMES, Testbed, names, settle, spec, spec_on, until, until_event, whole,
+    LEAF1, NAMES, Testbed, check_jobs, names, spec, spec_on, until, until_event, whole,
 };
 
 /// The error of a change that was given up.
@@ -53,7 +53,7 @@ async fn a_write_completed_after_an_audit_is_reconciled() {
     let states = client.switches().await.unwrap();
     assert!(states.iter().all(|it| !it.dirty));
     assert!(goes_on(&testbed).await > 0);
-    settle(handle.controller(), &client, &["one"], &base, &testbed).await;
+    check_jobs(handle.controller(), &client, &["one"], &base, &testbed).await;
 }
 
 /// The late write comes between the audit's read and its writes, and inserts some of the same entities.
@@ -63,7 +63,7 @@ async fn a_write_completed_after_an_audit_blocks_no_job() {
     hang(&testbed, Call::Update);
     testbed.switches[LEAF1].state().is_late_to_read = true;
     client.create_job(&spec("one")).await.unwrap();
-    settle(handle.controller(), &client, &["one"], &base, &testbed).await;
+    check_jobs(handle.controller(), &client, &["one"], &base, &testbed).await;
 }
 
 /// A hanging call of this kind is given up for a reroute, and the leaf stays connected.
@@ -77,7 +77,7 @@ async fn makes_way(call: Call, act: impl AsyncFn(&Client)) {
     goes_on(&testbed).await;
     let names = names(&client).await;
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    settle(handle.controller(), &client, &names, &base, &testbed).await;
+    check_jobs(handle.controller(), &client, &names, &base, &testbed).await;
 }
 
 #[tokio::test]
@@ -151,5 +151,5 @@ async fn a_reconnecting_switch_yields_to_a_reroute() {
     assert!(leaf.hanging().any());
     assert_eq!(leaf.streams(), streams + 1);
     goes_on(&testbed).await;
-    settle(handle.controller(), &client, &["one"], &base, &testbed).await;
+    check_jobs(handle.controller(), &client, &["one"], &base, &testbed).await;
 }

@@ -443,7 +443,7 @@ async fn foreign_entries_in_a_jobs_place_are_replaced() {
     }
 }
 
-/// A restarted switch may keep its program. Nobody emptied it on purpose, so it is filled without repairs, too.
+/// A restarted switch may keep its program. It was not emptied on purpose, so it is filled without repairs, too.
 #[tokio::test]
 async fn an_empty_switch_is_filled_even_without_repairs() {
     let switches = two_switches(Target::of_run()).await;
@@ -771,25 +771,25 @@ async fn a_failed_update_is_reported_in_its_place_among_all_batches() {
     }
 }
 
-/// A brisk client sends small batches, so that the first call times out, however many updates follow.
+/// A client with small limits sends small batches, so that the first call times out, however many updates follow.
 #[tokio::test]
 async fn a_switch_that_takes_no_writes_times_out_at_its_first_call() {
     let switch = ChaosSwitch::start().await;
     let client = client(&switch, ELECTION_ID).await;
-    let brisk = client.brisk(BATCH / 2, Duration::from_millis(500));
+    let short = client.with_limits(BATCH / 2, Duration::from_millis(500));
     switch.state().stalls_writes = true;
     for _ in 0..2 {
-        let error = brisk.write(four_batches(0), Order::AsGiven).await;
+        let error = short.write(four_batches(0), Order::AsGiven).await;
         let Err(WriteError::Rpc(error)) = error else {
             panic!("{error:?}")
         };
-        assert!(error.is_given_up(), "{error}");
+        assert!(error.is_abandoned(), "{error}");
         assert!(switch.state().stalled_writes <= 1);
     }
     // The connection is still good.
     switch.state().stalls_writes = false;
-    let patient = client.brisk(BATCH / 2, Duration::from_secs(60));
-    let written = patient.write(four_batches(1 << 16), Order::AsGiven);
+    let long = client.with_limits(BATCH / 2, Duration::from_secs(60));
+    let written = long.write(four_batches(1 << 16), Order::AsGiven);
     written.await.unwrap();
 }
 

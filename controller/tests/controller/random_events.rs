@@ -109,10 +109,10 @@ struct World {
     /// The switches' entities before all jobs.
     base: Vec<Held>,
     jobs: BTreeMap<&'static str, Known>,
-    /// The owner of each job id in packets: job, life and epoch.
+    /// The owner of each job id in packets: job, number of its creation, and epoch.
     numbers: BTreeMap<u32, (String, u64, u32)>,
-    /// How often a job of this name was created.
-    lives: BTreeMap<&'static str, u64>,
+    /// The number of times that a job of this name was created.
+    creations: BTreeMap<&'static str, u64>,
     drained: BTreeSet<&'static str>,
     /// The members of the running job.
     agents: TestAgents,
@@ -142,7 +142,7 @@ impl World {
             testbed,
             jobs: BTreeMap::new(),
             numbers: BTreeMap::new(),
-            lives: BTreeMap::new(),
+            creations: BTreeMap::new(),
             drained: BTreeSet::new(),
             agents: TestAgents::default(),
             has_lost: false,
@@ -164,7 +164,7 @@ impl World {
                 let created = self.client.create_job(at_once).await;
                 assert!(created.is_err() || !self.jobs.contains_key(name));
                 if let Ok(job) = created {
-                    *self.lives.entry(*name).or_default() += 1;
+                    *self.creations.entry(*name).or_default() += 1;
                     let known = Known {
                         epoch: job.epoch,
                         members: vec![hosts_of(&job.members)],
@@ -237,7 +237,7 @@ impl World {
                 self.testbed.switches[*at].fail(*call, *nth, *fault)
             }
         }
-        self.look().await;
+        self.compare().await;
     }
 
     /// Notes a requested change, which may be carried out or cancelled.
@@ -287,7 +287,7 @@ impl World {
     }
 
     /// Asserts that exactly the committed jobs exist, epochs only grow, and no job id is used twice.
-    async fn look(&mut self) {
+    async fn compare(&mut self) {
         let jobs = self.client.jobs().await.unwrap();
         let there: BTreeSet<&str> = jobs.iter().map(|job| &*job.name).collect();
         assert_eq!(there, self.jobs.keys().copied().collect::<BTreeSet<_>>());
@@ -302,7 +302,7 @@ impl World {
             );
             let next = job.next.as_ref().map(|next| (next.epoch, next.id));
             for (epoch, id) in [Some((job.epoch, job.id)), next].into_iter().flatten() {
-                let owner = (job.name.clone(), self.lives[&*job.name], epoch);
+                let owner = (job.name.clone(), self.creations[&*job.name], epoch);
                 let before = self.numbers.insert(id, owner.clone());
                 // The next change reuses a cancelled change's epoch.
                 assert!(before.is_none_or(|before| before == owner), "{job:?}");
@@ -315,11 +315,11 @@ impl World {
     }
 
     /// Ends all faults and checks the result.
-    async fn settles(mut self) {
+    async fn check_final_state(mut self) {
         self.testbed.has_failed();
         self.testbed.calms_down().await;
         self.mend();
-        self.hears_of_ports().await;
+        self.until_ports_are_known().await;
         self.testbed.tells_of_ports();
         self.find();
         self.agents.suspect(&[]);
@@ -333,14 +333,14 @@ impl World {
         }
         self.rests().await;
         self.runs_on().await;
-        self.look().await;
+        self.compare().await;
 
         // A restarted controller finds the switches matching its store.
         let updates = self.testbed.updates();
         self.restart().await;
         self.rests().await;
         assert_eq!(self.testbed.updates(), updates, "something was written");
-        self.look().await;
+        self.compare().await;
         self.runs_on().await;
         self.agents.agree();
         for name in names(&self.client).await {
@@ -350,8 +350,8 @@ impl World {
         assert_eq!(self.testbed.held(), self.base, "something is left");
     }
 
-    /// Waits until the controller has heard all that switches have said of their ports: of a last one that is down.
-    async fn hears_of_ports(&self) {
+    /// Waits until the controller has processed all reports of port states: also that of a last port, which goes down.
+    async fn until_ports_are_known(&self) {
         (0..self.testbed.switches.len()).for_each(|at| self.testbed.port(at, 0, false));
         until(async || {
             let switches = self.client.switches().await.unwrap();
@@ -420,7 +420,7 @@ proptest! {
             for event in &events {
                 world.happens(event).await;
             }
-            world.settles().await;
+            world.check_final_state().await;
         });
     }
 }

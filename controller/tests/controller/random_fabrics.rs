@@ -1,5 +1,5 @@
 //! Random fabrics, jobs and faults. In the end each committed job is installed, and a packet to its group reaches each of its
-//! ranks once and nobody else.
+//! ranks once and no other rank.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -295,7 +295,7 @@ impl World {
     }
 
     /// Ends all faults and waits until the switches match the plan.
-    async fn settles(&mut self) {
+    async fn check_final_state(&mut self) {
         self.mend();
         for switch in &self.switches {
             switch.forgive();
@@ -452,7 +452,7 @@ proptest! {
             for event in &events {
                 world.happens(event).await;
             }
-            world.settles().await;
+            world.check_final_state().await;
         });
     }
 }

@@ -34,7 +34,7 @@ const TERMS: Terms = Terms {
 const CHANGE: Duration = Duration::from_millis(40);
 
 /// A grace longer than a test: an element that comes back was never down.
-const PATIENT: Terms = Terms {
+const LONG_GRACE: Terms = Terms {
     grace: Duration::from_secs(600),
     ..TERMS
 };
@@ -275,7 +275,7 @@ async fn a_slowly_reconnecting_leaf_yields_to_a_reroute_and_stays_connected() {
 /// A link flap within the grace reroutes nothing, so no change yields.
 #[tokio::test]
 async fn a_hanging_creation_survives_a_link_flap() {
-    let (switches, handle, client) = start_with(PATIENT).await;
+    let (switches, handle, client) = start_with(LONG_GRACE).await;
     let leaf = &switches[LEAF1];
     leaf.state().stalls_writes = true;
     let creates = client.clone();
@@ -454,7 +454,7 @@ async fn is_refused(handle: &Handle, job: &str) {
 
 #[tokio::test]
 async fn a_jobs_refused_entry_delays_no_other_job() {
-    let (switches, handle, client) = start_with(PATIENT).await;
+    let (switches, handle, client) = start_with(LONG_GRACE).await;
     let leaf = &switches[LEAF1];
     client.create_job(&spec("one")).await.unwrap();
     refuse_h2(leaf, Type::Insert);
@@ -490,7 +490,7 @@ async fn a_jobs_refused_entry_delays_no_other_job() {
 
 #[tokio::test]
 async fn a_refused_removal_delays_no_reroute() {
-    let (switches, handle, client) = start_with(PATIENT).await;
+    let (switches, handle, client) = start_with(LONG_GRACE).await;
     let leaf = &switches[LEAF1];
     client.create_job(&spec("one")).await.unwrap();
     client.create_job(&with_h2("old")).await.unwrap();
@@ -783,7 +783,7 @@ async fn a_reroute_completes_whichever_write_fails() {
 /// Injects a fault into each write of a drain to a leaf; in a quick run into one of nine, and each fault into others.
 async fn fail_writes(number: usize, fault: Fault) {
     // A busy machine delays heartbeats. If a spine counted as down for that, another reroute would follow, in its own order.
-    let (switches, handle, client) = start_with(PATIENT).await;
+    let (switches, handle, client) = start_with(LONG_GRACE).await;
     for name in ["one", "two"] {
         client.create_job(&spec(name)).await.unwrap();
     }
@@ -842,7 +842,7 @@ async fn a_link_is_drained_by_the_name_in_a_jobs_tree() {
 /// A switch that is back within the grace was never down.
 #[tokio::test]
 async fn short_disconnects_reroute_nothing() {
-    let (switches, handle, client) = start_with(PATIENT).await;
+    let (switches, handle, client) = start_with(LONG_GRACE).await;
     client.create_job(&spec("one")).await.unwrap();
     let spine = &switches[SPINE1];
     let before = updates(&switches);

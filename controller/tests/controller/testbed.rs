@@ -399,7 +399,7 @@ pub async fn names(client: &Client) -> Vec<String> {
 }
 
 /// Asserts that switches match the plan with exactly these jobs, and hold `base` when the jobs are deleted.
-pub async fn settle(
+pub async fn check_jobs(
     controller: &Controller,
     client: &Client,
     jobs: &[&str],

@@ -15,7 +15,7 @@ use ultima_controller::store::{Change, Embedded, Store, StoreError, Stored};
 use ultima_planner::job::JobSpec;
 
 use crate::test_agents::{self, TestAgents};
-use crate::testbed::{Testbed, names, settle, until, until_event};
+use crate::testbed::{Testbed, check_jobs, names, until, until_event};
 
 const WAIT: Duration = Duration::from_secs(60);
 
@@ -170,7 +170,7 @@ async fn a_reroute_does_not_wait_for_the_store() {
     assert!(creating.await.unwrap().unwrap().ready);
     assert!(!uses_spine1("two").await);
     controller.observe(spine1, true);
-    settle(controller, &client, &["one", "two"], &base, &testbed).await;
+    check_jobs(controller, &client, &["one", "two"], &base, &testbed).await;
 }
 
 /// The new epoch keeps the members that had joined before it was planned. A later one would lose the rank of the old epoch.

@@ -1,4 +1,4 @@
-//! Requests while a switch is unreachable, and digests that nobody reads.
+//! Requests while a switch is unreachable, and digests that no client reads.
 
 use std::time::Duration;
 
@@ -115,7 +115,7 @@ async fn a_job_waits_for_an_unreachable_switch() {
     assert_eq!(client.delete_job("near").await.unwrap(), [""; 0]);
 }
 
-/// A member whose packets reach nobody.
+/// A member whose packets reach no other member.
 struct Silent;
 
 impl Prober for Silent {

@@ -75,7 +75,7 @@ impl fmt::Display for Rank {
     }
 }
 
-/// How aggregates reach the other members.
+/// The delivery of aggregates to the other members.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Gather {
     /// One packet to the job's group, which the switches replicate.
@@ -102,7 +102,7 @@ pub struct JobSpec {
     /// The hosts' names in rank order. A host with room for several ranks may be listed several
     /// times.
     pub members: Vec<String>,
-    /// How aggregates reach the members.
+    /// The delivery of aggregates to the members.
     pub gather: Gather,
     /// Seed of everything random that members must agree on; by default the controller draws one.
     pub seed: Option<u64>,
@@ -307,7 +307,7 @@ pub struct Job {
 }
 
 impl Job {
-    /// How aggregates reach the members.
+    /// The delivery of aggregates to the members.
     pub fn gather(&self) -> Gather {
         match self.multicast {
             Some(_) => Gather::Multicast,

@@ -165,7 +165,7 @@ mod tests {
         assert!(grown.left_out.is_empty());
         assert_eq!(grown.newcomers().collect::<Vec<_>>(), [Rank(4)]);
 
-        // Of two members on one host, the one that does not stay is left out, whatever its rank.
+        // If one of two members on a host does not stay, it is left out, whatever its rank.
         let shrunk = of(&[c, a], 0);
         assert_eq!(shrunk.was, [Some(Rank(3)), Some(Rank(2))]);
         assert_eq!(

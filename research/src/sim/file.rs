@@ -252,7 +252,7 @@ struct Chosen {
 /// Parses a file; errors name it `source`.
 ///
 /// # Errors
-/// With the place in the file.
+/// The first problem, with its location in the file.
 pub fn parse(text: &str, source: &str) -> Result<File, LoadError> {
     let form: Form = yaml::parse(text, source)?;
     if form.experiments.value.is_empty() {

@@ -40,7 +40,7 @@ impl Figure {
 
 /// The values on the horizontal axis, from the left.
 struct Ticks {
-    /// Where each is on the axis, and as it is written.
+    /// Each value's position on the axis, and its text.
     marks: Vec<(f64, String)>,
 }
 
@@ -147,7 +147,7 @@ pub fn draw(title: Option<&str>, grid: &Grid, reports: &[Report]) -> Result<Stri
     Ok(svg)
 }
 
-/// An entry of the legend, and its place below the settings.
+/// An entry of the legend, and its position below the settings.
 struct Entry {
     text: &'static str,
     colour: RGBColor,

@@ -73,7 +73,7 @@ pub fn csv(results: &[(&Grid, Vec<Report>)]) -> Result<String> {
     Ok(String::from_utf8(writer.into_inner()?)?)
 }
 
-/// What distinguishes runs apart from their seeds: the panel, the axis and the algorithm.
+/// The settings by which runs differ, except the seed: the panel, the axis and the algorithm.
 type Key<'a> = (&'a Vec<(String, String)>, &'a String, ultima_sim::Algorithm);
 
 fn row<'a>(grid: &'a Grid, (panel, x, algorithm): Key<'a>, reports: &[&Report]) -> Row<'a> {

@@ -28,8 +28,8 @@ pub fn short(value: f64) -> String {
 
 /// An accuracy in percent: the mean over the seeds ± the largest deviation.
 pub fn accuracy(of: Spread) -> String {
-    let stray = (of.most - of.mean).max(of.mean - of.least);
-    format!("{:.1} ±{:.1}", of.mean * 100.0, stray * 100.0)
+    let deviation = (of.most - of.mean).max(of.mean - of.least);
+    format!("{:.1} ±{:.1}", of.mean * 100.0, deviation * 100.0)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `ultima-research sim`: what it prints, and that it prints it again.
+//! `ultima-research sim`: its output, and that equal options repeat it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -41,7 +41,7 @@ fn text_says_that_it_is_simulated() {
 }
 
 #[test]
-fn a_grid_is_told() {
+fn a_grid_is_reported() {
     let arguments = ["--algorithm", "tar-2d", "--ranks", "12", "--bytes", "64k"];
     let chosen = sim(&arguments);
     let text = String::from_utf8_lossy(&chosen.stdout).into_owned();
@@ -157,7 +157,7 @@ experiments:
             row["experiment"] == "ranks"
         );
     }
-    // What a run alone prints.
+    // The output of a single run.
     let alone = "--ranks 8 --tail 3 --algorithm ring --seed 2 --operations 3 --bytes 256k -o json";
     let alone = sim(&alone.split(' ').collect::<Vec<_>>()).stdout;
     let alone: Value = serde_json::from_slice(&alone).expect("JSON");

@@ -84,7 +84,7 @@ fn a_tiny_study_gives_tables_and_plots_and_gives_them_again() {
     assert_eq!(distribution.len(), 200);
     assert_eq!(distribution[99]["ms"], completion[0]["max_ms"]);
 
-    // Shares, dealings, ways to meet losses.
+    // Shares, dealings, variants.
     let cuts = rows(cuts);
     assert_eq!(cuts.len(), 2 * 2 * 4);
     for row in completion.iter().chain(&cuts) {

@@ -12,7 +12,7 @@ use super::super::error::JobRequestError;
 use super::super::registry::record::Stage;
 use super::events::Event;
 
-/// How long a request waits for the cancellation: a decision in progress and the store need time.
+/// Time limit for a request to cancel: a decision in progress and the store need time.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(10);
 /// The reason that members and watchers receive.
 const REASON: &str = "requested by a client";

@@ -35,7 +35,7 @@ pub enum Evictee {
 }
 
 /// The members that a job is to have.
-struct Wanted {
+struct NextMembers {
     /// Their hosts, in rank order.
     hosts: Vec<HostId>,
     /// Current members that may stay.
@@ -172,7 +172,7 @@ pub async fn begin_next_epoch(
         lost: Lost::Cancel,
     };
     let want = |_: &Registry, record: &Record| match record.may_rejoin(host) {
-        true => Ok(Wanted {
+        true => Ok(NextMembers {
             hosts: record.job.members.iter().map(|it| it.host).collect(),
             stay: joined(record).collect(),
             reasons: Vec::new(),
@@ -217,7 +217,7 @@ async fn change_again(controller: &Arc<Controller>, again: Again) {
     let want = |_: &Registry, record: &Record| {
         let named: BTreeSet<Rank> = gone.iter().map(|(rank, _)| *rank).collect();
         let stay = joined(record).filter(|rank| !named.contains(rank));
-        Ok(Wanted {
+        Ok(NextMembers {
             hosts,
             stay: stay.collect(),
             reasons: gone,
@@ -284,7 +284,7 @@ async fn begin_change(
     controller: &Arc<Controller>,
     name: &str,
     terms: Terms,
-    want: impl FnOnce(&Registry, &Record) -> Result<Wanted, JobRequestError>,
+    want: impl FnOnce(&Registry, &Record) -> Result<NextMembers, JobRequestError>,
 ) -> Result<JobState, JobRequestError> {
     let _changes = controller.change().await?;
     let (mut reserved, mut begun) = (Reserved::of(controller), None);
@@ -342,7 +342,7 @@ async fn begin_change(
 fn succeed<'r>(
     registry: &'r Registry,
     name: &str,
-    want: impl FnOnce(&Registry, &Record) -> Result<Wanted, JobRequestError>,
+    want: impl FnOnce(&Registry, &Record) -> Result<NextMembers, JobRequestError>,
 ) -> Result<(&'r Record, Vec<HostId>, Succession), JobRequestError> {
     let record = registry.named(name)?;
     let of = &record.job;
@@ -352,7 +352,7 @@ fn succeed<'r>(
         let name = name.to_owned();
         return Err(JobRequestError::Changing { name, epoch });
     }
-    let Wanted {
+    let NextMembers {
         hosts,
         stay,
         reasons,
@@ -408,7 +408,7 @@ fn to_members(
     record: &Record,
     hosts: &[HostId],
     number: Option<u32>,
-) -> Result<Wanted, JobRequestError> {
+) -> Result<NextMembers, JobRequestError> {
     is_as_seen(record, 0, number.unwrap_or_default())?;
     let stay: BTreeSet<Rank> = joined(record).collect();
     let now = record.job.members.iter().map(|member| member.host);
@@ -419,7 +419,7 @@ fn to_members(
         let name = record.job.name.clone();
         return Err(JobRequestError::SameMembers { name });
     }
-    Ok(Wanted {
+    Ok(NextMembers {
         hosts: hosts.to_vec(),
         stay,
         reasons: Vec::new(),
@@ -436,14 +436,14 @@ fn joined(record: &Record) -> impl Iterator<Item = Rank> + '_ {
 }
 
 /// All members except these and those that have left.
-fn without(record: &Record, gone: &[(Rank, String)]) -> Wanted {
+fn without(record: &Record, gone: &[(Rank, String)]) -> NextMembers {
     let left = |rank: Rank| record.seats.state(rank) == Some(Seat::Left);
     let named: BTreeSet<Rank> = gone.iter().map(|(rank, _)| *rank).collect();
     let goes = |rank: Rank| left(rank) || named.contains(&rank);
     let stays = record.job.ranks().filter(|(rank, _)| !goes(*rank));
     let has_left = record.job.ranks().filter(|(rank, _)| left(*rank));
     let reasons = has_left.map(|(rank, _)| (rank, "it had left".to_owned()));
-    Wanted {
+    NextMembers {
         hosts: stays.map(|(_, member)| member.host).collect(),
         stay: joined(record).filter(|rank| !goes(*rank)).collect(),
         reasons: gone.iter().cloned().chain(reasons).collect(),

@@ -35,7 +35,7 @@ pub struct Again {
     pub terms: Terms,
 }
 
-/// What to do after a step.
+/// The continuation after a step.
 enum Then {
     /// Take the next steps at once.
     Again,

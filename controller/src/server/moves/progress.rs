@@ -83,7 +83,7 @@ impl<'a> Progress<'a> {
         let switches = self.controller.switches.iter();
         let in_time = switches.filter(|switch| !self.behind.contains(&switch.id));
         let client = |client: Arc<SwitchClient>| {
-            Arc::new(client.brisk(UPDATES_PER_CALL, self.call_timeout()))
+            Arc::new(client.with_limits(UPDATES_PER_CALL, self.call_timeout()))
         };
         in_time
             .filter_map(|switch| Some((switch.id, client(switch.client().ok()?))))
@@ -236,7 +236,7 @@ impl<'a> Progress<'a> {
         let Err(error) = self.write_changes(id, client, changes).await else {
             return true;
         };
-        if error.is_given_up() {
+        if error.is_abandoned() {
             return false;
         }
         tracing::warn!(%error, "an update of the reroute failed; resyncing the switch");
@@ -244,7 +244,7 @@ impl<'a> Progress<'a> {
             return true;
         };
         tracing::warn!(%error, "resync failed");
-        !error.is_given_up()
+        !error.is_abandoned()
     }
 
     async fn write_changes(
@@ -322,7 +322,7 @@ async fn in_time<T>(
 ) -> Option<SwitchId> {
     match timeout(most, done).await {
         Ok(Ok(_)) => None,
-        Ok(Err(error)) if error.is_given_up() => Some(id),
+        Ok(Err(error)) if error.is_abandoned() => Some(id),
         Ok(Err(error)) => {
             tracing::warn!(%error, "{otherwise}");
             None

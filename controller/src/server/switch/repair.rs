@@ -47,7 +47,7 @@ impl ManagedSwitch {
         let error = BringUpError::OtherProgram {
             switch: self.name().to_owned(),
         };
-        client.give_up(error.to_string());
+        client.mark_lost(error.to_string());
         Err(error)
     }
 

@@ -75,7 +75,7 @@ pub enum EtcdError {
     },
 }
 
-/// What to do about a rejection, where etcd's message does not say.
+/// The advice for a rejection if etcd's message has none.
 fn advice(reason: &str) -> &'static str {
     match reason {
         it if it.contains("too many operations") => "; start etcd with a larger --max-txn-ops",

@@ -12,16 +12,16 @@ use super::v3::{self, Compare};
 use super::{Config, Leader};
 use crate::p4rt::election_id_of;
 
-/// How often a standby reads the leader's key.
-const LOOK: Duration = Duration::from_millis(200);
-/// How long a leader that stops waits for the end of its lease.
-const RESIGN: Duration = Duration::from_secs(1);
-/// How long another controller leads before its start has succeeded.
-const SETTLED: Duration = Duration::from_secs(1);
-/// How long a standby tries one request.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// The interval at which a standby reads the leader's key.
+const READ_INTERVAL: Duration = Duration::from_millis(200);
+/// Time limit for a stopping leader to end its lease.
+const RESIGN_TIMEOUT: Duration = Duration::from_secs(1);
+/// Time for which another controller must lead before its start counts as a success.
+const STABLE: Duration = Duration::from_secs(1);
+/// Time limit for a standby's request with all its attempts.
+const REQUEST_LIMIT: Duration = Duration::from_secs(3);
 
-/// What a candidate knows.
+/// The election as a candidate sees it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct View {
     /// The leader; none while there is none, or etcd does not answer.
@@ -81,7 +81,7 @@ impl Leadership {
     pub async fn resign(&self) {
         self.end();
         let mut released = self.released.subscribe();
-        let _ = timeout(RESIGN, released.wait_for(|released| *released)).await;
+        let _ = timeout(RESIGN_TIMEOUT, released.wait_for(|released| *released)).await;
     }
 
     /// Returns when it has ended.
@@ -113,7 +113,7 @@ impl Election {
         })
     }
 
-    /// What is known now.
+    /// The current view of the election.
     pub fn view(&self) -> View {
         self.view.borrow().clone()
     }
@@ -124,7 +124,7 @@ impl Election {
         leader.is_some_and(|leader| leader.address != self.candidate.address)
     }
 
-    fn know(&self, leader: Option<Leader>, problem: Option<String>) {
+    fn set_view(&self, leader: Option<Leader>, problem: Option<String>) {
         self.view.send_replace(View { leader, problem });
     }
 
@@ -132,18 +132,18 @@ impl Election {
     /// ends, or all its copies are dropped.
     pub async fn win(&self) -> Leadership {
         // It may have led before.
-        self.know(None, None);
+        self.set_view(None, None);
         loop {
             let seen = match self.run().await {
                 Ok(Ok(leadership)) => {
-                    self.know(Some(self.candidate.clone()), None);
+                    self.set_view(Some(self.candidate.clone()), None);
                     return leadership;
                 }
                 Ok(Err(leader)) => Ok(Some(leader)),
                 Err(error) => Err(error),
             };
-            self.saw(seen);
-            sleep(LOOK).await;
+            self.record_read(seen);
+            sleep(READ_INTERVAL).await;
         }
     }
 
@@ -152,33 +152,33 @@ impl Election {
     pub async fn pause(&self, time: Duration) -> bool {
         let end = Instant::now() + time;
         let mut since = None;
-        self.know(None, None);
+        self.set_view(None, None);
         while Instant::now() < end {
-            let seen = self.leader(Instant::now() + PATIENCE).await;
+            let seen = self.leader(Instant::now() + REQUEST_LIMIT).await;
             let leads = matches!(seen, Ok(Some(_)));
-            self.saw(seen);
+            self.record_read(seen);
             since = leads.then(|| since.unwrap_or_else(Instant::now));
-            if since.is_some_and(|since| since.elapsed() >= SETTLED) {
+            if since.is_some_and(|since| since.elapsed() >= STABLE) {
                 return true;
             }
-            sleep(LOOK).await;
+            sleep(READ_INTERVAL).await;
         }
         false
     }
 
     /// Notes a read of the leader's key.
-    fn saw(&self, seen: Result<Option<Leader>, EtcdError>) {
+    fn record_read(&self, seen: Result<Option<Leader>, EtcdError>) {
         match seen {
             Ok(leader) => {
                 let problem = leader.as_ref().and_then(|it| self.mismatch(it));
-                self.know(leader, problem);
+                self.set_view(leader, problem);
             }
             Err(error) => {
                 let problem = error.to_string();
                 if self.view.borrow().problem.as_ref() != Some(&problem) {
                     tracing::warn!("{problem}");
                 }
-                self.know(None, Some(problem));
+                self.set_view(None, Some(problem));
             }
         }
     }
@@ -210,7 +210,7 @@ impl Election {
     async fn run(&self) -> Result<Result<Leadership, Leader>, EtcdError> {
         let client = &self.client;
         let key = client.config.key("leader");
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + REQUEST_LIMIT;
         if let Some(leader) = self.leader(deadline).await? {
             return Ok(Err(leader));
         }
@@ -233,7 +233,7 @@ impl Election {
                 Ok(answer) => answer,
                 Err(error) if Instant::now() >= deadline => return Err(client.no_answer(error)),
                 Err(_) => {
-                    sleep(LOOK / 4).await;
+                    sleep(READ_INTERVAL / 4).await;
                     continue;
                 }
             };
@@ -264,7 +264,7 @@ fn leader_of(key: &v3::KeyValue) -> Leader {
     serde_json::from_slice(&key.value).unwrap_or_default()
 }
 
-/// How long before the lease's end the lead ends: time to stop, and for clocks that run at different
+/// The time between the end of the lead and the end of the lease: it covers the stop, and clocks that run at different
 /// speeds.
 fn margin(ttl: Duration) -> Duration {
     ttl / 10
@@ -317,6 +317,6 @@ async fn renew(client: Arc<Client>, lease: i64, ttl: Duration, leadership: Leade
     }
     leadership.end();
     // Best effort: it ends by itself.
-    let _ = client.revoke(lease, Instant::now() + RESIGN).await;
+    let _ = client.revoke(lease, Instant::now() + RESIGN_TIMEOUT).await;
     leadership.released.send_replace(true);
 }

@@ -70,7 +70,7 @@ pub struct Config {
     pub tls: Option<ClientTls>,
     /// The user, and a file with the password.
     pub user: Option<(String, PathBuf)>,
-    /// How long a leader that does not answer keeps the lead; whole seconds. etcd raises it to 1.5
+    /// Time for which a leader that does not answer keeps the lead, in whole seconds. etcd raises it to 1.5
     /// times its own election timeout.
     pub lease: Duration,
 }

@@ -15,10 +15,10 @@ use super::{Election, Leadership};
 use crate::store::change::{text, text_over};
 use crate::store::{Change, Store, StoreError, Stored, THIS_FORM, new_id};
 
-/// How long the leader tries to read.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// How long a standby tries to read for a client, which may ask another controller.
-const READ: Duration = Duration::from_millis(500);
+/// Time limit for the leader's reads.
+const LEADER_READ: Duration = Duration::from_secs(5);
+/// Time limit for a standby's read for a client, which may ask another controller.
+const STANDBY_READ: Duration = Duration::from_millis(500);
 /// The pause before a transaction without an answer is tried again.
 const PAUSE: Duration = Duration::from_millis(50);
 /// Operations of one transaction, at most: etcd's default limit is 128.
@@ -30,7 +30,7 @@ const MOST_BYTES: usize = 1 << 20;
 pub(crate) struct Shared {
     client: Arc<Client>,
     pub(super) leadership: Leadership,
-    /// What etcd has; none before it is read.
+    /// The content of etcd; none before it is read.
     known: Mutex<Option<Known>>,
 }
 
@@ -41,7 +41,7 @@ impl fmt::Debug for Shared {
     }
 }
 
-/// What etcd has.
+/// The content of etcd.
 #[derive(Default)]
 struct Known {
     /// The records by id, as JSON.
@@ -57,7 +57,7 @@ struct Known {
 #[tonic::async_trait]
 impl Store for Shared {
     async fn load(&self) -> Result<Stored, StoreError> {
-        let (mut known, mut stored) = load(&self.client, PATIENCE).await?;
+        let (mut known, mut stored) = load(&self.client, LEADER_READ).await?;
         if known.leader != self.revision() {
             self.leadership.end();
             return Err(StoreError::NotLeader);
@@ -78,7 +78,7 @@ impl Store for Shared {
     async fn apply(&self, change: &Change) -> Result<(), StoreError> {
         let mut known = self.known.lock().await;
         if known.is_none() {
-            *known = Some(load(&self.client, PATIENCE).await?.0);
+            *known = Some(load(&self.client, LEADER_READ).await?.0);
         }
         let known = known.as_mut().expect("it was read");
         let put = |job: &crate::store::JobRecord, text: Vec<u8>| (job.id, Some(text));
@@ -259,7 +259,7 @@ impl Shared {
 
 /// Reads the content, for a controller that may not lead.
 pub(crate) async fn read(election: &Election) -> Result<Stored, StoreError> {
-    Ok(load(&election.client, READ).await?.1)
+    Ok(load(&election.client, STANDBY_READ).await?.1)
 }
 
 async fn load(client: &Client, limit: Duration) -> Result<(Known, Stored), StoreError> {

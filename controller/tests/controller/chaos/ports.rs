@@ -60,15 +60,15 @@ impl GNmi for Telling {
         &self,
         _: Request<CapabilityRequest>,
     ) -> Result<Response<CapabilityResponse>, Status> {
-        Err(Status::unimplemented("nobody asks"))
+        Err(Status::unimplemented("not used in tests"))
     }
 
     async fn get(&self, _: Request<GetRequest>) -> Result<Response<GetResponse>, Status> {
-        Err(Status::unimplemented("nobody asks"))
+        Err(Status::unimplemented("not used in tests"))
     }
 
     async fn set(&self, _: Request<SetRequest>) -> Result<Response<SetResponse>, Status> {
-        Err(Status::unimplemented("nobody asks"))
+        Err(Status::unimplemented("not used in tests"))
     }
 
     async fn subscribe(

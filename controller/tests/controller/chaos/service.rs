@@ -99,7 +99,7 @@ impl State {
         self.elections.clear();
         self.highest = 0;
         self.emptied += 1;
-        self.lives += 1;
+        self.restarts += 1;
     }
 
     /// Applies a new program as BMv2 does: tables and digests are emptied, groups stay.
@@ -211,7 +211,7 @@ impl State {
                 );
                 // As on BMv2.
                 if found.is_empty() {
-                    return Err(Status::not_found("nobody has subscribed to it"));
+                    return Err(Status::not_found("no client has subscribed to it"));
                 }
                 found
             }
@@ -253,7 +253,7 @@ impl Service {
     /// A write also ends soon after its client has given it up.
     async fn hang(&self, call: Option<&mut GivenUp>) -> Result<Hangs, Status> {
         let hangs = self.hanging.begin();
-        let life = self.state.lock().unwrap().lives;
+        let life = self.state.lock().unwrap().restarts;
         let given_up = async {
             match call {
                 Some(call) => call.wait().await,
@@ -265,7 +265,7 @@ impl Service {
             () = given_up => tokio::time::sleep(AFTER).await,
         }
         self.stall(|state| state.keeps_hanging).await;
-        match self.state.lock().unwrap().lives == life {
+        match self.state.lock().unwrap().restarts == life {
             true => Ok(hangs),
             false => Err(Status::unavailable(ON_PURPOSE)),
         }
@@ -537,7 +537,7 @@ impl p4_runtime_server::P4Runtime for Service {
             let primary = state.primary();
             state.elections.remove(&stream);
             if state.primary() != primary {
-                state.tell(|_| true);
+                state.send_roles(|_| true);
             }
         });
         Ok(Response::new(Box::pin(ReceiverStream::new(outgoing))))
@@ -565,13 +565,13 @@ fn digest_list(list_id: u64, bytes: usize) -> StreamMessageResponse {
 
 impl State {
     /// Tells these streams which election id is primary.
-    fn tell(&self, to: impl Fn(u64) -> bool) {
+    fn send_roles(&self, to: impl Fn(u64) -> bool) {
         let primary = self.primary();
         for (stream, (id, answers)) in self.elections.iter().filter(|(stream, _)| to(**stream)) {
             let (code, message) = match primary {
                 Some(primary) if primary == *id => (Code::Ok, "you are primary"),
                 Some(_) => (Code::AlreadyExists, "another client is"),
-                None => (Code::NotFound, "nobody is"),
+                None => (Code::NotFound, "there is no primary"),
             };
             let answer = MasterArbitrationUpdate {
                 device_id: 1,
@@ -622,6 +622,6 @@ fn arbitrate(
     state.highest = state.highest.max(election_id);
     let is_primary = state.primary() == Some(election_id);
     let all = is_primary || state.primary() != before;
-    state.tell(|other| all || other == stream);
+    state.send_roles(|other| all || other == stream);
     Ok(())
 }

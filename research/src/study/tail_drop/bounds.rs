@@ -13,20 +13,20 @@ const HALVINGS: u32 = 16;
 const AMPLE: u32 = 20;
 
 /// `experiment` with time limits that no packet exceeds.
-pub fn uncut(experiment: &Experiment) -> Experiment {
+pub fn without_late(experiment: &Experiment) -> Experiment {
     let (t_s, t_b) = experiment.bounds();
     with(experiment, AMPLE * t_s, AMPLE * t_b)
 }
 
 /// `experiment` with the t_S at which `share` of the contributions is late, and the t_B at which `share` of the aggregates
-/// is late. A share of 0 gives [`uncut`].
+/// is late. A share of 0 gives [`without_late`].
 ///
 /// Searches both by repeated simulation, so all delays of the experiment count.
 ///
 /// # Errors
 /// If it cannot be simulated, or packets are late with any time limits.
-pub fn cut(experiment: &Experiment, share: f64) -> Result<Experiment> {
-    let whole = uncut(experiment);
+pub fn with_late_share(experiment: &Experiment, share: f64) -> Result<Experiment> {
+    let whole = without_late(experiment);
     if share == 0.0 {
         return Ok(whole);
     }
@@ -99,13 +99,13 @@ mod tests {
             let report = experiment.run(&mut |_| ()).expect("possible");
             (late(&report), report.completion_ms.mean)
         };
-        let (none, mut longer) = mean(&cut(&experiment, 0.0).expect("possible"));
+        let (none, mut longer) = mean(&with_late_share(&experiment, 0.0).expect("possible"));
         assert_eq!(none, 0.0);
         for share in [0.01, 0.1] {
-            let cut = cut(&experiment, share).expect("possible");
-            let (t_s, t_b) = cut.bounds.expect("set");
+            let limited = with_late_share(&experiment, share).expect("possible");
+            let (t_s, t_b) = limited.bounds.expect("set");
             assert!(t_s < t_b);
-            let (found, took) = mean(&cut);
+            let (found, took) = mean(&limited);
             assert!((found / share - 1.0).abs() < 0.1, "{found} of {share}");
             assert!(took < longer, "{took} ms, {longer} ms with less dropped");
             longer = took;

@@ -16,7 +16,7 @@ pub struct Completion {
     pub bytes: u64,
     pub rate_bps: u64,
     pub tail: f64,
-    /// Of all seeds.
+    /// Operations of all seeds.
     pub operations: usize,
     pub mean_ms: f64,
     pub p50_ms: f64,
@@ -39,7 +39,7 @@ pub struct Point {
 }
 
 impl Completion {
-    /// Of the same experiment with several seeds, one or more.
+    /// The completion times of one experiment with one or more seeds.
     pub fn of(experiment: &Experiment, reports: &[Report]) -> Self {
         let times = reports.iter().flat_map(|report| &report.operations_ms);
         let mut times_ms: Vec<f64> = times.copied().collect();

@@ -131,7 +131,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             ),
             ("tail-drop.csv", format::csv(&study.rows)?),
             ("cdf.svg", plot::distributions(&study.completion)?),
-            ("tail-drop.svg", plot::cuts(&study.rows)?),
+            ("tail-drop.svg", plot::accuracies(&study.rows)?),
         ] {
             write_whole(folder, name, &content)?;
         }
@@ -184,18 +184,18 @@ struct Speed {
 fn speeds(arguments: &Arguments) -> Result<Vec<Speed>> {
     let tar = arguments.experiment(Algorithm::Tar);
     let mut experiments = all("searching time limits", &arguments.shares, |share| {
-        bounds::cut(&tar, *share)
+        bounds::with_late_share(&tar, *share)
     })?;
-    experiments.push(bounds::uncut(&tar));
+    experiments.push(bounds::without_late(&tar));
     let reports = simulate("simulating drops", arguments, &experiments)?;
     let mean = |reports: &[Report], figure: fn(&Report) -> f64| {
         reports.iter().map(figure).sum::<f64>() / reports.len() as f64
     };
     let compute_ms = arguments.compute.as_secs_f64() * 1e3;
     let step_ms = |reports: &[Report]| compute_ms + mean(reports, |r| r.completion_ms.mean);
-    let uncut_ms = reports.last().map_or(0.0, |reports| step_ms(reports));
-    let cuts = arguments.shares.iter().zip(&experiments).zip(&reports);
-    Ok(cuts
+    let without_late_ms = reports.last().map_or(0.0, |reports| step_ms(reports));
+    let speeds = arguments.shares.iter().zip(&experiments).zip(&reports);
+    Ok(speeds
         .map(|((share, experiment), reports)| {
             let (t_s, t_b) = experiment.bounds();
             Speed {
@@ -205,7 +205,7 @@ fn speeds(arguments: &Arguments) -> Result<Vec<Speed>> {
                 late_share: mean(reports, bounds::late),
                 operation_ms: mean(reports, |r| r.completion_ms.mean),
                 step_ms: step_ms(reports),
-                speed_up: uncut_ms / step_ms(reports),
+                speed_up: without_late_ms / step_ms(reports),
             }
         })
         .collect())
@@ -214,14 +214,14 @@ fn speeds(arguments: &Arguments) -> Result<Vec<Speed>> {
 /// A training run: with exact means, or with a share dropped.
 struct Run {
     job: Job,
-    cut: Option<(f64, Variant)>,
+    drops: Option<(f64, Variant)>,
 }
 
 /// Trains over the protocol cores, which lose the last packets of every message, by `share`.
-fn with_cut(job: &Job, share: f64, variant: Variant) -> Result<Trained> {
+fn with_drops(job: &Job, share: f64, variant: Variant) -> Result<Trained> {
     let mut tails = Tails::new(share, job.plan.seed);
     training::with_losses(job, variant, &mut |header, receiver| {
-        tails.cuts(header, receiver)
+        tails.drops(header, receiver)
     })
 }
 
@@ -229,10 +229,10 @@ fn with_cut(job: &Job, share: f64, variant: Variant) -> Result<Trained> {
 fn rows(arguments: &Arguments, speeds: &[Speed]) -> Result<Vec<Row>> {
     let seeds = usize::from(arguments.training.seeds);
     let mut runs = Vec::new();
-    let with_all_seeds = |shards, cut| {
+    let with_all_seeds = |shards, drops| {
         let run = move |seed| Run {
             job: arguments.training.job(shards, seed),
-            cut,
+            drops,
         };
         arguments.training.seeds().map(run)
     };
@@ -246,9 +246,9 @@ fn rows(arguments: &Arguments, speeds: &[Speed]) -> Result<Vec<Row>> {
             }
         }
     }
-    let trained = all("training", &runs, |run| match run.cut {
+    let trained = all("training", &runs, |run| match run.drops {
         None => training::exact(&run.job),
-        Some((share, variant)) => with_cut(&run.job, share, variant),
+        Some((share, variant)) => with_drops(&run.job, share, variant),
     })?;
     let accuracy = |trained: &[Trained]| {
         let values: Vec<f64> = trained.iter().map(|trained| trained.accuracy).collect();

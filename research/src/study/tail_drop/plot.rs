@@ -93,7 +93,7 @@ pub fn distributions(completion: &[Completion]) -> Result<String> {
 ///
 /// # Errors
 /// None that depends on what was measured.
-pub fn cuts(rows: &[Row]) -> Result<String> {
+pub fn accuracies(rows: &[Row]) -> Result<String> {
     let mut shares: Vec<f64> = rows.iter().map(|row| row.share).collect();
     shares.dedup();
     // Shares span decades and begin with none: they stand side by side.

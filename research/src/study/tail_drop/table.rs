@@ -116,10 +116,10 @@ pub fn text(study: &Study) -> String {
             of(3),
         ]
     });
-    let cuts = table(header, lines);
+    let accuracies = table(header, lines);
     format!(
         "SIMULATED: completion time of an AllReduce\n\n{times}\n\
          SIMULATED: step time of tar with the tail dropped. Training with simulated losses: accuracy in %, mean over the \
-         seeds ± the largest deviation\n\n{cuts}"
+         seeds ± the largest deviation\n\n{accuracies}"
     )
 }

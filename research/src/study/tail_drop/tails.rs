@@ -35,7 +35,7 @@ impl Tails {
 
     /// True if the copy of the next packet of this kind is dropped. Operations do not overlap; late packets of an earlier one
     /// are not dropped.
-    pub fn cuts(&mut self, header: &Header, receiver: u16) -> bool {
+    pub fn drops(&mut self, header: &Header, receiver: u16) -> bool {
         let Header { kind, source, .. } = *header;
         if !matches!(kind, Kind::Scatter | Kind::Gather) || header.step < self.step {
             return false;
@@ -46,8 +46,8 @@ impl Tails {
             self.sent.clear();
         }
         let kept = *(self.kept.entry((kind, source, header.owner))).or_insert_with(|| {
-            let cut = self.share * f64::from(header.slots);
-            header.slots - (cut + self.random.random::<f64>()) as u32
+            let dropped = self.share * f64::from(header.slots);
+            header.slots - (dropped + self.random.random::<f64>()) as u32
         });
         let sent = self.sent.entry((kind, source, receiver)).or_default();
         *sent += 1;
@@ -67,8 +67,8 @@ mod tests {
         }
     }
 
-    fn cut(tails: &mut Tails, header: &Header, receiver: u16) -> Vec<bool> {
-        (0..10).map(|_| tails.cuts(header, receiver)).collect()
+    fn dropped(tails: &mut Tails, header: &Header, receiver: u16) -> Vec<bool> {
+        (0..10).map(|_| tails.drops(header, receiver)).collect()
     }
 
     #[test]
@@ -76,10 +76,10 @@ mod tests {
         let mut tails = Tails::new(0.25, 1);
         let mut lost = 0;
         for step in 0..400 {
-            let scatter = cut(&mut tails, &packet(Kind::Scatter, step, 0), 0);
+            let scatter = dropped(&mut tails, &packet(Kind::Scatter, step, 0), 0);
             assert!(scatter.is_sorted());
             let gather = packet(Kind::Gather, step, 2);
-            let [one, other] = [0, 1].map(|receiver| cut(&mut tails, &gather, receiver));
+            let [one, other] = [0, 1].map(|receiver| dropped(&mut tails, &gather, receiver));
             assert!(one.is_sorted() && one == other);
             for message in [scatter, one] {
                 let here = message.iter().filter(|lost| **lost).count();
@@ -94,9 +94,9 @@ mod tests {
     #[test]
     fn feedback_and_earlier_steps_are_not_dropped() {
         let mut tails = Tails::new(0.9, 1);
-        assert!(cut(&mut tails, &packet(Kind::Scatter, 3, 0), 0)[9]);
+        assert!(dropped(&mut tails, &packet(Kind::Scatter, 3, 0), 0)[9]);
         for header in [packet(Kind::Feedback, 3, 0), packet(Kind::Gather, 2, 2)] {
-            assert!(!cut(&mut tails, &header, 0).contains(&true));
+            assert!(!dropped(&mut tails, &header, 0).contains(&true));
         }
     }
 }

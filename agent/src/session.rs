@@ -175,6 +175,8 @@ impl Session {
     ) -> Result<Self, SessionError> {
         let client = &context.client;
         let membership = Self::take_rank(context, job, until).await?;
+        // Before the first message of the session: the process may end meanwhile.
+        context.held.add(client, &membership);
         match Self::open(context, &membership, link, configure) {
             Ok(mut session) => {
                 let Membership { job, rank, .. } = &session.membership;

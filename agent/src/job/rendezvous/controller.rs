@@ -17,7 +17,7 @@ use super::store::{Client, Protocol};
 use super::{Members, Place, Rendezvous, Request};
 use crate::fingerprint::{Chosen, Fingerprint};
 use crate::rank::{EpochMember, JoinTimeout, JoinedRank, ReadyError, ReadyRanks, ready};
-use crate::{Context, Departure, Held, Link, Metrics, SessionError, Start, give_up};
+use crate::{Context, Departure, Held, Link, Membership, Metrics, SessionError, Start, give_up};
 
 /// How long the collective of an earlier epoch serves repairs.
 const LINGER: Duration = Duration::from_millis(500);
@@ -84,17 +84,28 @@ impl Controller {
             notice: |line| tracing::info!("{line}"),
         };
         let rank = JoinedRank::join_job(&context, &self.job, Link::Udp, until).await?;
-        let seed = rank.sessions()[0].membership.seed;
-        if let Some(has) = request.seed.filter(|has| *has != seed) {
+        let membership = &rank.sessions()[0].membership;
+        // In the first epoch the ranks compare their seeds when all are there, so that none waits for a refused one.
+        if membership.epoch > 1
+            && let Err(refusal) = check_seed(membership, request)
+        {
             rank.leave(&context.client).await;
-            return Err(JobError::Refused(Refusal::Mismatch {
-                rank: rank.position().rank,
-                field: "seed".into(),
-                has: has.to_string(),
-                expected: format!("{seed}, which the controller drew"),
-            }));
+            return Err(refusal.into());
         }
         Ok((rank, context))
+    }
+}
+
+/// Compares the user's seed with the controller's.
+fn check_seed(membership: &Membership, request: &Request) -> Result<(), Refusal> {
+    match request.seed.filter(|has| *has != membership.seed) {
+        None => Ok(()),
+        Some(has) => Err(Refusal::Mismatch {
+            rank: membership.rank,
+            field: "seed".into(),
+            has: has.to_string(),
+            expected: format!("{}, which the controller drew", membership.seed),
+        }),
     }
 }
 
@@ -116,8 +127,9 @@ async fn wait_for_all(
 }
 
 /// Compares the settings of all ranks, and waits until they receive each other's packets.
-fn meet_all(member: &mut EpochMember, until: Instant) -> Result<(), JobError> {
-    let seats = member.membership().seats.clone();
+fn meet_all(member: &mut EpochMember, request: &Request, until: Instant) -> Result<(), JobError> {
+    let membership = member.membership().clone();
+    let seats = &membership.seats;
     let collective = member.collective();
     let config = collective.config();
     let (rank, ranks) = (config.rank, config.ranks);
@@ -129,7 +141,7 @@ fn meet_all(member: &mut EpochMember, until: Instant) -> Result<(), JobError> {
         hosted: true,
     };
     let chosen = Chosen {
-        seed: Some(config.seed),
+        seed: Some(request.seed.unwrap_or(config.seed)),
         slot_bytes: Some(config.slot_bytes),
         run: None,
     };
@@ -151,6 +163,8 @@ fn meet_all(member: &mut EpochMember, until: Instant) -> Result<(), JobError> {
     let left = until.saturating_duration_since(Instant::now());
     agree(&mut store, &member, left, offer, |_| Ok(()))?;
     drop(server);
+    // All ranks may have one seed that is not the controller's.
+    check_seed(&membership, request)?;
     let addresses: Vec<_> = seats.iter().map(|seat| seat.address.socket).collect();
     hear_all(collective, &addresses, until)
 }
@@ -191,7 +205,7 @@ impl Controller {
         let (mut member, start) = runtime.block_on(started)?;
         // Ranks that join later find the others running.
         if start.together
-            && let Err(error) = meet_all(&mut member, until)
+            && let Err(error) = meet_all(&mut member, request, until)
         {
             member.end();
             runtime.block_on(give_up(&context.client, member.membership()));

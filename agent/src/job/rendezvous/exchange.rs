@@ -34,7 +34,8 @@ pub struct Member {
     pub prefix: String,
     /// The name of the run. Ranks of different runs refuse each other.
     pub run: Option<String>,
-    /// True if the store ends with rank 0's call: then rank 0 waits until all have read.
+    /// True if the store ends with rank 0's call: then rank 0 waits until all have read. After a refusal it always
+    /// does, because its process may serve the store and end with the error.
     pub hosted: bool,
 }
 
@@ -201,7 +202,7 @@ pub(super) fn agree<T: Serialize + DeserializeOwned>(
         result,
     };
     write(store, &keys.agreed(), &agreed)?;
-    if member.hosted {
+    if member.hosted || agreed.result.is_err() {
         let missing = match &agreed.result {
             Err(Refusal::Missing { missing, .. }) => &missing[..],
             _ => &[],
@@ -355,6 +356,10 @@ fn read<T: DeserializeOwned>(
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::{Arc, Mutex};
+    use std::thread;
+
     use super::*;
     use crate::Settings;
     use crate::job::rendezvous::Local;
@@ -404,6 +409,75 @@ mod tests {
         assert_eq!(slot_of(12, &[(65_536, USUAL)]), 3520);
         assert_eq!(slot_of(64, &[(65_536, USUAL)]), 1408);
         assert_eq!(slot_of(64, &[(65_536, LARGE)]), 32_192);
+    }
+
+    /// A store in this process.
+    #[derive(Default)]
+    struct Stored(BTreeMap<String, Vec<u8>>);
+
+    impl Store for Arc<Mutex<Stored>> {
+        fn set(&mut self, key: &str, value: &[u8]) -> Result<(), JobError> {
+            let mut stored = self.lock().expect("no panic");
+            stored.0.insert(key.to_owned(), value.to_vec());
+            Ok(())
+        }
+
+        fn get(&mut self, key: &str, deadline: Instant) -> Result<Option<Vec<u8>>, JobError> {
+            loop {
+                let value = self.lock().expect("no panic").0.get(key).cloned();
+                if value.is_some() || Instant::now() >= deadline {
+                    return Ok(value);
+                }
+                thread::yield_now();
+            }
+        }
+
+        fn count(&mut self, _: &str) -> Result<i64, JobError> {
+            Ok(1)
+        }
+    }
+
+    #[test]
+    fn rank_0_does_not_end_before_the_others_have_read_its_refusal() {
+        let store = Arc::<Mutex<Stored>>::default();
+        let errors = thread::scope(|scope| {
+            let ranks = [0, 1].map(|rank| {
+                let mut store = store.clone();
+                scope.spawn(move || {
+                    let member = Member {
+                        rank,
+                        ranks: 2,
+                        prefix: "job".into(),
+                        run: None,
+                        hosted: false,
+                    };
+                    let config = Config::new(JOB, 1, rank, 2, 7, Duration::from_secs(1));
+                    let chosen = Chosen {
+                        seed: Some(u64::from(rank)),
+                        ..Chosen::default()
+                    };
+                    let offer = Offer {
+                        fingerprint: Fingerprint::new(&config, &chosen),
+                        ..offer(Ipv4Addr::LOCALHOST, 1500, 1 << 20)
+                    };
+                    let agreed = agree(&mut store, &member, FAREWELL, offer, |_| Ok(()));
+                    let has_read = store
+                        .lock()
+                        .expect("no panic")
+                        .0
+                        .contains_key("job/1/done/1");
+                    assert!(has_read, "rank {rank}");
+                    agreed.err().expect("a refusal").to_string()
+                })
+            });
+            ranks.map(|rank| rank.join().expect("no panic"))
+        });
+        for error in errors {
+            assert!(
+                error.starts_with("rank 1 has seed 1, rank 0 has 0"),
+                "{error}"
+            );
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! runs no other test meanwhile.
 
 use std::fs;
-use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
@@ -10,6 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use nix::libc;
+use nix::sched::{CloneFlags, setns};
 use ultima_host::{Collective, Config, Element, Gather, OperationId, Report, UdpConfig};
 use ultima_testing::{per_run, skipped};
 use ultima_wire::{Key, UDP_PORT, group_address};
@@ -63,6 +64,61 @@ fn become_ordinary() {
     assert_eq!(changed, 0, "root may do this");
 }
 
+/// Two network namespaces with a veth pair between them, until it is dropped.
+struct Veth {
+    namespaces: [String; 2],
+}
+
+impl Veth {
+    /// None if this process may not make it.
+    fn new() -> Option<Self> {
+        let namespaces = ["a", "b"].map(|end| format!("ultima-test-{}-{end}", std::process::id()));
+        let veth = Self { namespaces };
+        let [a, b] = &veth.namespaces;
+        let made = Self::ip(&["netns", "add", a]) && Self::ip(&["netns", "add", b]);
+        let pair = [
+            "link", "add", "veth0", "netns", a, "type", "veth", "peer", "veth0", "netns", b,
+        ];
+        (made && Self::ip(&pair)).then_some(())?;
+        for (end, namespace) in veth.namespaces.iter().enumerate() {
+            let address = format!("{}/24", Self::address(end));
+            for set in [
+                &["address", "add", &address, "dev", "veth0"][..],
+                &["link", "set", "veth0", "up"],
+                &["link", "set", "lo", "up"],
+            ] {
+                assert!(Self::ip(&[&["-n", namespace], set].concat()), "{set:?}");
+            }
+        }
+        Some(veth)
+    }
+
+    fn ip(arguments: &[&str]) -> bool {
+        let mut ip = Command::new("ip");
+        let ended = ip.args(arguments).stderr(Stdio::null()).status();
+        ended.is_ok_and(|status| status.success())
+    }
+
+    fn address(end: usize) -> Ipv4Addr {
+        Ipv4Addr::new(10, 77, 0, 1 + end as u8)
+    }
+
+    /// Moves the calling thread to one end.
+    fn enter(&self, end: usize) {
+        let path = format!("/run/netns/{}", self.namespaces[end]);
+        let namespace = fs::File::open(path).expect("the namespace");
+        setns(namespace, CloneFlags::CLONE_NEWNET).expect("root may");
+    }
+}
+
+impl Drop for Veth {
+    fn drop(&mut self) {
+        for namespace in &self.namespaces {
+            Self::ip(&["netns", "delete", namespace]);
+        }
+    }
+}
+
 /// Operations of one job.
 struct Run<'a> {
     config: Config,
@@ -73,28 +129,24 @@ struct Run<'a> {
     late: Duration,
     /// True if ranks may not exceed net.core.rmem_max.
     ordinary: bool,
+    /// The ranks are at its two ends in turn. None: at loopback.
+    veth: Option<&'a Veth>,
 }
 
 impl Run<'_> {
     fn reports(&self) -> Vec<Report> {
-        let Run {
-            config, ordinary, ..
-        } = self;
-        let bind = |_| {
-            let bind = || UdpSocket::bind("127.0.0.1:0").expect("binds");
+        let bind = |rank| {
+            let ip = self
+                .veth
+                .map_or(Ipv4Addr::LOCALHOST, |_| Veth::address(end(rank)));
             // Sockets share an address only if one user made them.
-            thread::scope(|scope| {
-                let of_user = || {
-                    become_ordinary();
-                    bind()
-                };
-                match ordinary {
-                    true => scope.spawn(of_user).join().expect("binds"),
-                    false => bind(),
-                }
-            })
+            let of_rank = || {
+                self.become_rank(rank);
+                UdpSocket::bind((ip, 0)).expect("binds")
+            };
+            thread::scope(|scope| scope.spawn(of_rank).join().expect("binds"))
         };
-        let sockets: Vec<UdpSocket> = (0..config.ranks).map(bind).collect();
+        let sockets: Vec<UdpSocket> = (0..self.config.ranks).map(bind).collect();
         let address = |socket: &UdpSocket| match socket.local_addr() {
             Ok(SocketAddr::V4(address)) => address,
             other => panic!("an IPv4 socket: {other:?}"),
@@ -111,11 +163,19 @@ impl Run<'_> {
         })
     }
 
-    fn rank(&self, rank: u16, socket: UdpSocket, peers: Vec<SocketAddrV4>) -> Report {
-        let ranks = self.config.ranks;
+    /// Gives the calling thread, and threads that it starts, the network and the user of a rank.
+    fn become_rank(&self, rank: u16) {
+        if let Some(veth) = self.veth {
+            veth.enter(end(rank));
+        }
         if self.ordinary {
             become_ordinary();
         }
+    }
+
+    fn rank(&self, rank: u16, socket: UdpSocket, peers: Vec<SocketAddrV4>) -> Report {
+        let ranks = self.config.ranks;
+        self.become_rank(rank);
         if rank == ranks - 1 {
             thread::sleep(self.late);
         }
@@ -184,6 +244,11 @@ impl Run<'_> {
     }
 }
 
+/// The end of a veth pair at which `rank` is.
+fn end(rank: u16) -> usize {
+    usize::from(rank % 2)
+}
+
 fn config(ranks: u16) -> Config {
     Config {
         gather: Gather::Unicast,
@@ -217,6 +282,7 @@ fn all(ordinary: bool, shared_memory: bool) {
             buckets,
             late,
             ordinary,
+            veth: None,
         };
         run.loses_nothing();
     };
@@ -265,6 +331,34 @@ fn nothing_is_lost_whatever_the_limit_is() {
             return skipped("only root may set net.core.rmem_max, where it is visible");
         };
         all(true, false);
+    }
+}
+
+/// The limit is the machine's, so processes in other namespaces have it, too.
+#[test]
+fn nothing_is_lost_over_a_veth_pair() {
+    let _machine = MACHINE.lock();
+    let (Some(veth), Some(_limit)) = (Veth::new(), Limit::set(212_992)) else {
+        return skipped("only root may add namespaces and set net.core.rmem_max");
+    };
+    for (ranks, few, many, buckets) in [
+        (2, 10, 5000, &[1000][..]),
+        (2, 4, 300, &[500_000][..]),
+        (4, 4, 400, &[300_000, 5, 70_000][..]),
+        (16, 2, 570, &[20_000][..]),
+    ] {
+        let run = Run {
+            config: Config {
+                shared_memory: false,
+                ..config(ranks)
+            },
+            steps: per_run(few, many),
+            buckets,
+            late: Duration::ZERO,
+            ordinary: true,
+            veth: Some(&veth),
+        };
+        run.loses_nothing();
     }
 }
 

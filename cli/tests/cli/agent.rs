@@ -5,10 +5,13 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Output};
+use std::thread::sleep;
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
+use ultima_agent::job::{Controller, Job};
 use ultima_tests::needs;
 
 use crate::common::{self, output, ultima, wait_until};
@@ -77,6 +80,11 @@ impl Hosts {
 /// Waits until a process has ended; returns its output.
 fn ended(child: Child) -> Output {
     child.wait_with_output().expect("it ends")
+}
+
+fn signal(agent: &Child, signal: Signal) {
+    let pid = Pid::from_raw(i32::try_from(agent.id()).expect("a process id"));
+    kill(pid, signal).expect("it runs");
 }
 
 fn json(output: &Output) -> Value {
@@ -456,6 +464,128 @@ fn a_silent_member_is_an_error() {
     });
 }
 
+/// A member that leaves costs the others a few operations until they notice, not the deadline in each one.
+#[test]
+fn a_member_that_has_left_is_not_waited_for() {
+    with_hosts(|hosts| {
+        hosts.create("{ name: train, members: [h1, h2, h3] }");
+        let work = ["--allreduce", "20000", "--repeat", "40", "--rate", "10M"];
+        let bounds = [
+            "--deadline",
+            "500ms",
+            "--flush",
+            "300ms",
+            "--timeouts",
+            "fixed",
+        ];
+        let options = [&AGENT[..], &work, &bounds].concat();
+        let folder = tempfile::tempdir().expect("a folder");
+        let trace = folder.path().join("trace").display().to_string();
+        let traced = [&options[..], &["--trace", &trace]].concat();
+        let others = [hosts.start(1, &traced), hosts.start(2, &options)];
+        let third = hosts.start(3, &options);
+        wait_until("they have sent packets", || {
+            fs::metadata(&trace).is_ok_and(|trace| trace.len() > 10_000)
+        });
+        signal(&third, Signal::SIGINT);
+        assert_eq!(ended(third).status.code(), Some(130));
+        let left = &hosts.lab.job("train")["members"][2]["state"];
+        assert_eq!(left, "left");
+        for agent in others {
+            let output = ended(agent);
+            let report: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+            let operations = report["ranks"][0]["operations"].as_array();
+            let operations = operations.expect("operations");
+            assert_eq!(operations.len(), 40);
+            let waited = operations
+                .iter()
+                .filter(|it| it["ms"].as_f64() >= Some(300.0));
+            // The one in progress, and three without a packet of it.
+            let waited = waited.count();
+            assert!((1..=4).contains(&waited), "{waited}");
+        }
+    });
+}
+
+/// Two ranks of one host share memory. One stops for a second, in which the others lose its contributions and aggregates only.
+#[test]
+fn a_stopped_rank_in_shared_memory_costs_only_its_own_part() {
+    with_hosts(|hosts| {
+        hosts.create("{ name: train, members: [h1, h1, h2] }");
+        let work = ["--allreduce", "20000", "--repeat", "80", "--rate", "10M"];
+        let options = [&AGENT[..], &["--deadline", "300ms"], &work].concat();
+        let folder = tempfile::tempdir().expect("a folder");
+        let trace = folder.path().join("trace").display().to_string();
+        let traced = [&options[..], &["--trace", &trace]].concat();
+        let stopped = hosts.start(1, &traced);
+        let others = [1, 2].map(|host| hosts.start(host, &options));
+        wait_until("they have sent packets", || {
+            fs::metadata(&trace).is_ok_and(|trace| trace.len() > 100_000)
+        });
+        let maps = fs::read_to_string(format!("/proc/{}/maps", stopped.id()));
+        assert!(
+            maps.expect("it runs").contains("ultima-receive"),
+            "they share memory"
+        );
+        signal(&stopped, Signal::SIGSTOP);
+        sleep(Duration::from_secs(1));
+        signal(&stopped, Signal::SIGCONT);
+
+        let reports = std::iter::once(stopped).chain(others).map(ended);
+        let mut ranks = reports.map(|output| {
+            let mut report: Value =
+                serde_json::from_slice(&output.stdout).expect("one JSON object");
+            report["ranks"][0].take()
+        });
+        let stopped = ranks.next().expect("a rank");
+        let others: Vec<Value> = ranks.collect();
+        let operations = |rank: &Value| rank["operations"].as_array().expect("operations").clone();
+        let mut missed = 0;
+        for operation in others.iter().flat_map(operations) {
+            for missing in operation["missing_from"].as_array().into_iter().flatten() {
+                assert_eq!(missing["rank"], stopped["rank"], "{operation}");
+                missed += 1;
+            }
+        }
+        assert!(missed > 0, "it was stopped");
+        for rank in others.iter().chain([&stopped]) {
+            let operations = operations(rank);
+            assert_eq!(operations.len(), 80);
+            assert!(
+                operations[60..].iter().all(|it| it["whole"] == true),
+                "{rank}"
+            );
+        }
+    });
+}
+
+/// Each rank has the field's name as soon as all have joined.
+#[test]
+fn a_seed_other_than_the_controllers_is_named_on_every_rank() {
+    with_hosts(|hosts| {
+        hosts.create("{ name: train, members: [h1, h2] }");
+        let ranks = [("h1", None), ("h2", Some(7))].map(|(host, seed)| {
+            let rendezvous = Controller::new(&hosts.controller, "train", host);
+            hosts.lab.within(host, move || {
+                let job = Job::builder().rendezvous(rendezvous);
+                let job = job.timeout(Duration::from_secs(300));
+                let job = match seed {
+                    Some(seed) => job.seed(seed),
+                    None => job,
+                };
+                job.start().err().expect("a refusal").to_string()
+            })
+        });
+        for rank in ranks {
+            let error = rank.join().expect("no panic");
+            assert!(
+                error.contains("has seed ") && error.contains('7'),
+                "{error}"
+            );
+        }
+    });
+}
+
 /// Interrupted while it waits for others, and while it runs.
 #[test]
 fn an_interrupted_agent_leaves_the_job() {
@@ -470,8 +600,7 @@ fn an_interrupted_agent_leaves_the_job() {
             states.join(" ")
         };
         let interrupt = |agent: Child| {
-            let pid = Pid::from_raw(i32::try_from(agent.id()).expect("a process id"));
-            kill(pid, Signal::SIGINT).expect("it runs");
+            signal(&agent, Signal::SIGINT);
             let output = ended(agent);
             let errors = String::from_utf8_lossy(&output.stderr);
             assert_eq!(output.status.code(), Some(130), "{errors}");

@@ -467,7 +467,7 @@ mod tests {
                         .0
                         .contains_key("job/1/done/1");
                     assert!(has_read, "rank {rank}");
-                    agreed.err().expect("a refusal").to_string()
+                    agreed.expect_err("a refusal").to_string()
                 })
             });
             ranks.map(|rank| rank.join().expect("no panic"))

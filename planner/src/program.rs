@@ -111,7 +111,7 @@ impl Program {
         }
     }
 
-    /// Loads a program from a folder. The name of the binary tells the chip; without a binary, the
+    /// Loads a program from a folder. The name of the binary identifies the chip; without a binary, the
     /// program is for v1model. The Tofino compiler puts binary and context into a folder named
     /// after the pipeline.
     fn load_folder(folder: &Path) -> Result<Self, ProgramError> {

@@ -107,7 +107,7 @@ mod tests {
         let message_room = MessageRoom::default();
         let longest = message_room.reserve(1 << 30).now_or_never();
         assert!(message_room.reserve(300).now_or_never().is_none());
-        drop(longest.expect("nothing else is on its way"));
+        drop(longest.expect("no other message is in flight"));
         assert!(message_room.reserve(300).now_or_never().is_some());
     }
 }

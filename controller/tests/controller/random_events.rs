@@ -367,7 +367,7 @@ impl World {
             job = self.client.job(RUNS).await.ok();
             let Some(job) = &job else { return true };
             let hosts = hosts_of(&job.members);
-            // Only this tells that the previous epoch is removed from switches.
+            // Only this event shows that the previous epoch is removed from switches.
             let resized = self.client.resize_job((RUNS, None), &hosts, (JOIN, false));
             let refused = resized.await.err().map(|error| error.to_string());
             let is_over = refused.is_some_and(|it| it.contains("has these members"));

@@ -241,7 +241,7 @@ async fn a_restart_with_a_missing_switch_waits_for_it() {
     handle.stop().await;
     switches[1].fail_at(0, Fault::Disconnect);
     switches[1].reboot();
-    // Nobody listens at first.
+    // No process listens at first.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let elsewhere = silent.local_addr().unwrap().to_string();
     drop(silent);

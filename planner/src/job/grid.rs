@@ -43,7 +43,7 @@ impl GridSpec {
         for (row, hosts) in spec.whole.members.chunks(spec.members()).enumerate() {
             for host in hosts {
                 if *rows.entry(host).or_insert(row) != row {
-                    // Its ranks in a column job could not be told apart.
+                    // Its ranks in a column job could not be distinguished.
                     let message = format!(
                         "host {host} has ranks in several groups; put all ranks of a host in one group"
                     );

@@ -59,7 +59,7 @@ impl Switch {
     }
 }
 
-/// Checks that the target has a session for each way of trimming.
+/// Checks that the target has the sessions that trimming needs.
 fn fits_sessions(switch: &Switch, cuts: &[Entity]) -> Result<(), Refusal> {
     let highest = cuts.iter().filter_map(|entity| match entity {
         Entity::CutSession(session) => Some(session.id),

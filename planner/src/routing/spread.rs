@@ -11,7 +11,7 @@ type Ports = Vec<Vec<Option<PortNumber>>>;
 /// shortest path with the most room in proportion to the trunk's rate, if all hosts sent equally to
 /// all others. This includes the choices of all switches before it, so that a second tier does not
 /// undo the spreading of the first. A port in `wanted` is kept if it is still on a shortest path. A
-/// host whose own port is down has paths like all others, so that drained elements on the way are
+/// host whose own port is down has paths like all others, so that drained elements on the path are
 /// avoided all the same.
 pub(super) fn ports(
     fabric: &Fabric,

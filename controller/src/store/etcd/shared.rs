@@ -215,7 +215,7 @@ impl Shared {
                     sleep(PAUSE).await;
                     continue;
                 }
-                // An earlier attempt may be applied late: only a new leader can tell.
+                // An earlier attempt may be applied late: only a new leader knows.
                 Err(error) if may_be_applied => {
                     tracing::warn!(%error, "etcd rejects the repetition of a transaction; stepping down");
                     return Err(self.lost(true));

@@ -564,7 +564,7 @@ fn digest_list(list_id: u64, bytes: usize) -> StreamMessageResponse {
 }
 
 impl State {
-    /// Tells these streams which election id is primary.
+    /// Sends these streams the election id of the primary.
     fn send_roles(&self, to: impl Fn(u64) -> bool) {
         let primary = self.primary();
         for (stream, (id, answers)) in self.elections.iter().filter(|(stream, _)| to(**stream)) {

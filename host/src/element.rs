@@ -55,6 +55,10 @@ impl Element {
             }
         }
         match self {
+            Element::F32 if self.is_in_place() => {
+                let bytes = in_place(values);
+                buf[..bytes.len()].copy_from_slice(bytes);
+            }
             Element::F32 => each(values, buf, f32::to_le_bytes),
             Element::Bf16 => {
                 let (chunks, _) = buf.as_chunks_mut();

@@ -3,12 +3,13 @@
 use std::ops::Range;
 
 use super::{Core, Destination, Transmit};
+use crate::element;
 
 /// Bytes of a batch: two of the longest IPv4 packets, each a run of datagrams to one receiver.
 const BATCH: usize = 2 * 65_000;
 
-/// Datagrams to send, in order, from [`Core::poll_transmit`]. Values that packets carry as they are stay in the
-/// operation's bucket, and are read there when the batch is sent.
+/// Datagrams to send, in order, from [`Core::poll_transmit`]. Values of large buckets stay in the operation's bucket, and are
+/// read there when the batch is sent.
 pub struct Batch {
     /// The datagrams one after the other, without the values that are in the core.
     bytes: Vec<u8>,
@@ -100,7 +101,21 @@ impl Batch {
         }
     }
 
-    /// Calls `each` with the bytes of the first `count` unsent datagrams, in at most two slices per datagram.
+    /// Writes the next datagram to `room`, which is as long.
+    pub(crate) fn write_next(&self, core: &Core, room: &mut [u8]) {
+        self.write(&self.unsent()[0], core, room);
+    }
+
+    fn write(&self, datagram: &Queued, core: &Core, room: &mut [u8]) {
+        let (head, values) = room.split_at_mut(datagram.bytes.len());
+        head.copy_from_slice(&self.bytes[datagram.bytes.clone()]);
+        if let Some(place) = &datagram.values {
+            core.config().element.write(core.values(place), values);
+        }
+    }
+
+    /// Calls `each` with the bytes of the first `count` unsent datagrams, in at most two slices per datagram. Values of an element
+    /// that is not in place must be detached.
     pub(crate) fn slices<'a>(
         &'a self,
         count: usize,
@@ -114,7 +129,7 @@ impl Batch {
             end = datagram.bytes.end;
             if let Some(values) = &datagram.values {
                 each(&self.bytes[start..end]);
-                each(core.values(values));
+                each(element::in_place(core.values(values)));
                 start = end;
             }
         }
@@ -134,23 +149,25 @@ impl Batch {
 
     /// Copies the unsent datagrams' values from the core, which may then go on.
     pub(crate) fn detach(&mut self, core: &Core) {
-        let unsent = &mut self.datagrams[self.sent..];
-        if unsent.iter().all(|datagram| datagram.values.is_none()) {
+        if self
+            .unsent()
+            .iter()
+            .all(|datagram| datagram.values.is_none())
+        {
             return;
         }
-        self.spare.resize(self.bytes.len(), 0);
+        let mut spare = std::mem::take(&mut self.spare);
+        spare.resize(self.bytes.len(), 0);
         let mut end = 0;
-        for datagram in unsent {
-            let start = end;
-            let values = datagram.values.take();
-            let values = values.map_or(&[][..], |values| core.values(&values));
-            for part in [&self.bytes[datagram.bytes.clone()], values] {
-                self.spare[end..end + part.len()].copy_from_slice(part);
-                end += part.len();
-            }
-            datagram.bytes = start..end;
+        for at in self.sent..self.datagrams.len() {
+            let datagram = &self.datagrams[at];
+            let place = end..end + datagram.len;
+            self.write(datagram, core, &mut spare[place.clone()]);
+            end = place.end;
+            let datagram = &mut self.datagrams[at];
+            (datagram.bytes, datagram.values) = (place, None);
         }
-        std::mem::swap(&mut self.bytes, &mut self.spare);
+        self.spare = std::mem::replace(&mut self.bytes, spare);
         self.end = end;
     }
 }

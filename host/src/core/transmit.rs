@@ -23,10 +23,10 @@ const LARGE: usize = 1 << 20;
 /// Room for a grant of credit.
 const SHORTEST: usize = header_len(true) + Credit::LEN;
 
-fn in_core<'a>(operations: &'a VecDeque<Operation>, values: &InCore) -> &'a [u8] {
+fn in_core<'a>(operations: &'a VecDeque<Operation>, values: &InCore) -> &'a [f32] {
     let operation = operations.iter().find(|o| o.number == values.operation);
     let values = operation.and_then(|operation| operation.values(values));
-    element::in_place(values.expect("a batch is sent before operations end"))
+    values.expect("a batch is sent before operations end")
 }
 
 impl Core {
@@ -61,7 +61,7 @@ impl Core {
     }
 
     /// The values of a packet in a batch.
-    pub(super) fn values(&self, values: &InCore) -> &[u8] {
+    pub(super) fn values(&self, values: &InCore) -> &[f32] {
         in_core(&self.operations, values)
     }
 
@@ -76,7 +76,7 @@ impl Core {
         if let Some(sealer) = &mut self.sealer {
             match &values {
                 Some(values) => {
-                    let payload = in_core(&self.operations, values);
+                    let payload = element::in_place(in_core(&self.operations, values));
                     sealer.seal_apart(&mut buf[..transmit.head], payload);
                 }
                 None => sealer.seal(&mut buf[..transmit.len]),
@@ -148,7 +148,8 @@ impl Core {
                 && operation_len >= LARGE
                 && counted.is_empty()
                 && !outgoing.range.is_empty()
-                && self.config.element.is_in_place();
+                // A seal covers the bytes of values.
+                && (self.sealer.is_none() || self.config.element.is_in_place());
             let values = outgoing.values.take_if(|_| stays).map(|_| InCore {
                 operation: number,
                 range: outgoing.range.clone(),

@@ -274,14 +274,14 @@ impl Colocated {
         Watched::new(connection, token, &self.ready)
     }
 
-    /// Sends a datagram that consists of `parts` to a rank. Returns false if it shares no memory with this one. A full queue
-    /// drops the datagram, as a full receive buffer does.
-    pub(super) fn send(&mut self, rank: u16, parts: &[&[u8]]) -> bool {
+    /// Sends a datagram of `len` bytes, which `write` writes, to a rank. Returns false if it shares no memory with this one. A full
+    /// queue drops the datagram, as a full receive buffer does.
+    pub(super) fn send(&mut self, rank: u16, len: usize, write: impl FnOnce(&mut [u8])) -> bool {
         let rank = self.ranks.get_mut(usize::from(rank));
         let Some(outgoing) = rank.and_then(|rank| rank.outgoing.as_mut()) else {
             return false;
         };
-        outgoing.writer.push(parts);
+        outgoing.writer.push(len, write);
         if outgoing.writer.must_wake() {
             // An error shows that its process has ended, or that it has not read earlier ones, and will.
             let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;

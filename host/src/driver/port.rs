@@ -106,11 +106,7 @@ impl PortLink {
             let at = self.waiting.1;
             let len = FRAME_OVERHEAD + datagram.len;
             let frame = &mut self.out[at * self.frame_len..][..len];
-            let mut start = FRAME_OVERHEAD;
-            batch.slices(1, core, |part| {
-                frame[start..start + part.len()].copy_from_slice(part);
-                start += part.len();
-            });
+            batch.write_next(core, &mut frame[FRAME_OVERHEAD..]);
             self.numbers.stamp(0, &mut frame[FRAME_OVERHEAD..]);
             self.numbers.left(1);
             self.endpoints[endpoints].emit(frame);

@@ -202,9 +202,8 @@ impl Writer {
         })
     }
 
-    /// Adds a datagram that consists of `parts`. Returns false if there is no room.
-    pub(super) fn push(&mut self, parts: &[&[u8]]) -> bool {
-        let len: usize = parts.iter().map(|part| part.len()).sum();
+    /// Adds a datagram of `len` bytes, which `write` writes. Returns false if there is no room.
+    pub(super) fn push(&mut self, len: usize, write: impl FnOnce(&mut [u8])) -> bool {
         let (room, taken) = (self.memory.until_end(self.written), record(len));
         let skipped = if taken > room { room } else { 0 };
         if !self.has_room(skipped + taken) {
@@ -217,14 +216,10 @@ impl Writer {
         }
         let at = self.memory.data(self.written);
         // SAFETY: there is room for `taken` bytes, without a break, which the reader is done with.
-        unsafe {
+        write(unsafe {
             at.cast::<u32>().write(len as u32);
-            let mut at = at.add(PREFIX);
-            for part in parts {
-                at.copy_from_nonoverlapping(part.as_ptr(), part.len());
-                at = at.add(part.len());
-            }
-        }
+            std::slice::from_raw_parts_mut(at.add(PREFIX), len)
+        });
         self.written += taken as u64;
         let ends = self.memory.ends();
         ends.written.0.store(self.written, Ordering::Release);
@@ -257,6 +252,10 @@ mod tests {
         (Writer::open(&fd, capacity).expect("opens it"), reader)
     }
 
+    fn push(writer: &mut Writer, datagram: &[u8]) -> bool {
+        writer.push(datagram.len(), |room| room.copy_from_slice(datagram))
+    }
+
     fn all(reader: &mut Reader) -> Vec<Vec<u8>> {
         let mut all = Vec::new();
         while reader.read(&mut |it| all.push(it.to_vec())) == Ok(true) {}
@@ -271,8 +270,7 @@ mod tests {
             for number in 0.. {
                 let len = (usize::from(round) * 37 + number * 211) % 1300;
                 let datagram: Vec<u8> = (0..len).map(|at| at as u8 ^ round).collect();
-                let (a, b) = datagram.split_at(len / 3);
-                if !writer.push(&[a, b]) {
+                if !push(&mut writer, &datagram) {
                     break;
                 }
                 sent.push(datagram);
@@ -291,10 +289,10 @@ mod tests {
             for round in 0..100 {
                 let mut short = 0;
                 for _ in 0..count {
-                    assert!(writer.push(&[&vec![1; len]]));
+                    assert!(push(&mut writer, &vec![1; len]));
                     // Others in between move the place where one does not fit at the end.
                     let between = (round % 7).min(50 - short);
-                    assert!((0..between).all(|_| writer.push(&[&[2; 100]])));
+                    assert!((0..between).all(|_| push(&mut writer, &[2; 100])));
                     short += between;
                 }
                 assert_eq!(all(&mut reader).len(), count + short);
@@ -363,7 +361,7 @@ mod tests {
         let (wake, woken) = std::sync::mpsc::channel();
         let sender = std::thread::spawn(move || {
             for number in 0..COUNT {
-                while !writer.push(&[&number.to_le_bytes()]) {
+                while !push(&mut writer, &number.to_le_bytes()) {
                     std::thread::yield_now();
                 }
                 if writer.must_wake() {

@@ -163,12 +163,8 @@ impl UdpLink {
         if !colocated.reaches(rank) {
             return false;
         }
-        let (mut parts, mut used) = ([&[][..]; 2], 0);
-        batch.slices(1, core, |part| {
-            parts[used] = part;
-            used += 1;
-        });
-        let sent = colocated.send(rank, &parts);
+        let len = batch.unsent()[0].len;
+        let sent = colocated.send(rank, len, |room| batch.write_next(core, room));
         if sent {
             batch.note_sent(1);
         }
@@ -221,6 +217,9 @@ impl Link for UdpLink {
         while !batch.is_empty() {
             if self.share(batch, core) {
                 continue;
+            }
+            if !core.config().element.is_in_place() {
+                batch.detach(core);
             }
             let count = self.run_len(batch.unsent());
             match self.send_run(batch, count, core) {

@@ -1,7 +1,8 @@
 //! Vectors of the CPU at hand.
 //!
-//! Every implementation adds, subtracts and multiplies single values in IEEE 754 arithmetic, without fused
-//! operations, so all of them return the same bits.
+//! Every implementation adds, subtracts and multiplies single values in IEEE 754 arithmetic, and rounds after each operation, so
+//! all of them return the same bits. On x86, a difference is a fused multiplication by -1 and addition, which has one
+//! rounding: AMD's processors add in two of four pipelines, and fuse in the other two.
 
 /// Values in a row of a tile.
 pub(crate) const LANES: usize = 16;
@@ -315,6 +316,7 @@ pub(crate) mod neon {
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod x86 {
     use std::arch::x86_64::*;
+    use std::hint::black_box;
 
     use super::{LANES, Simd, Task};
 
@@ -322,9 +324,16 @@ pub(crate) mod x86 {
     #[derive(Clone, Copy, Debug, PartialEq)]
     pub(crate) struct Avx512(());
 
-    /// AVX2.
+    /// AVX2 and FMA.
     #[derive(Clone, Copy, Debug, PartialEq)]
     pub(crate) struct Avx2(());
+
+    /// Instructions with vectors `V`. It exists only where the CPU has them.
+    #[derive(Clone, Copy)]
+    struct Fused<V> {
+        /// Ones. The compiler must not know them: it would replace fused operations.
+        one: V,
+    }
 
     impl Avx512 {
         pub(super) fn detect() -> Option<Self> {
@@ -333,30 +342,33 @@ pub(crate) mod x86 {
 
         pub(super) fn run(self, task: impl Task) {
             #[target_feature(enable = "avx512f")]
-            fn run(simd: Avx512, task: impl Task) {
-                task.run::<_, 16>(simd);
+            fn run(task: impl Task) {
+                let one = black_box(_mm512_set1_ps(1.0));
+                task.run::<_, 16>(Fused { one });
             }
             // SAFETY: `self` exists, so the CPU has AVX-512F.
-            unsafe { run(self, task) }
+            unsafe { run(task) }
         }
     }
 
     impl Avx2 {
         pub(super) fn detect() -> Option<Self> {
-            is_x86_feature_detected!("avx2").then_some(Self(()))
+            (is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma"))
+                .then_some(Self(()))
         }
 
         pub(super) fn run(self, task: impl Task) {
-            #[target_feature(enable = "avx2")]
-            fn run(simd: Avx2, task: impl Task) {
-                task.run::<_, 8>(simd);
+            #[target_feature(enable = "avx2,fma")]
+            fn run(task: impl Task) {
+                let one = black_box(_mm256_set1_ps(1.0));
+                task.run::<_, 8>(Fused { one });
             }
-            // SAFETY: `self` exists, so the CPU has AVX2.
-            unsafe { run(self, task) }
+            // SAFETY: `self` exists, so the CPU has AVX2 and FMA.
+            unsafe { run(task) }
         }
     }
 
-    impl Simd for Avx512 {
+    impl Simd for Fused<__m512> {
         type Vector = __m512;
         const WIDTH: usize = 16;
 
@@ -387,7 +399,7 @@ pub(crate) mod x86 {
         #[inline(always)]
         fn sub(self, a: __m512, b: __m512) -> __m512 {
             // SAFETY: `self` exists, so the CPU has AVX-512F.
-            unsafe { _mm512_sub_ps(a, b) }
+            unsafe { _mm512_fnmadd_ps(b, self.one, a) }
         }
 
         #[inline(always)]
@@ -464,20 +476,20 @@ pub(crate) mod x86 {
         }
     }
 
-    impl Simd for Avx2 {
+    impl Simd for Fused<__m256> {
         type Vector = __m256;
         const WIDTH: usize = 8;
 
         #[inline(always)]
         fn zero(self) -> __m256 {
-            // SAFETY: `self` exists, so the CPU has AVX2.
+            // SAFETY: `self` exists, so the CPU has AVX2 and FMA.
             unsafe { _mm256_setzero_ps() }
         }
 
         #[inline(always)]
         fn load(self, row: &[f32; LANES], part: usize) -> __m256 {
             let values: &[f32; 8] = &row.as_chunks().0[part];
-            // SAFETY: `self` exists, so the CPU has AVX2; `values` are 8.
+            // SAFETY: `self` exists, so the CPU has AVX2 and FMA; `values` are 8.
             unsafe { _mm256_loadu_ps(values.as_ptr()) }
         }
 
@@ -490,25 +502,25 @@ pub(crate) mod x86 {
 
         #[inline(always)]
         fn add(self, a: __m256, b: __m256) -> __m256 {
-            // SAFETY: `self` exists, so the CPU has AVX2.
+            // SAFETY: `self` exists, so the CPU has AVX2 and FMA.
             unsafe { _mm256_add_ps(a, b) }
         }
 
         #[inline(always)]
         fn sub(self, a: __m256, b: __m256) -> __m256 {
-            // SAFETY: `self` exists, so the CPU has AVX2.
-            unsafe { _mm256_sub_ps(a, b) }
+            // SAFETY: `self` exists, so the CPU has AVX2 and FMA.
+            unsafe { _mm256_fnmadd_ps(b, self.one, a) }
         }
 
         #[inline(always)]
         fn scale(self, vector: __m256, factor: f32) -> __m256 {
-            // SAFETY: `self` exists, so the CPU has AVX2.
+            // SAFETY: `self` exists, so the CPU has AVX2 and FMA.
             unsafe { _mm256_mul_ps(vector, _mm256_set1_ps(factor)) }
         }
 
         #[inline(always)]
         fn across(self, vector: __m256, distance: usize) -> __m256 {
-            // SAFETY: `self` exists, so the CPU has AVX2.
+            // SAFETY: `self` exists, so the CPU has AVX2 and FMA.
             unsafe {
                 let swapped = match distance {
                     1 => _mm256_permute_ps::<0b10_11_00_01>(vector),
@@ -527,7 +539,7 @@ pub(crate) mod x86 {
 
         #[inline(always)]
         fn flip(self, vector: __m256, bits: u16) -> __m256 {
-            // SAFETY: `self` exists, so the CPU has AVX2.
+            // SAFETY: `self` exists, so the CPU has AVX2 and FMA.
             unsafe {
                 // Bit i moves to the sign of value i.
                 let bits = _mm256_set1_epi32(i32::from(bits));
@@ -541,7 +553,7 @@ pub(crate) mod x86 {
         /// Two rounds exchange values within 128-bit halves, one exchanges halves.
         #[inline(always)]
         fn transpose(self, square: &mut [__m256]) {
-            // SAFETY: `self` exists, so the CPU has AVX2.
+            // SAFETY: `self` exists, so the CPU has AVX2 and FMA.
             unsafe {
                 for g in [0, 4] {
                     let [a, b, c, d] = [square[g], square[g + 1], square[g + 2], square[g + 3]];

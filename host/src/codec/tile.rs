@@ -135,6 +135,17 @@ impl Place<'_> {
         }
     }
 
+    /// Asks for the values of unit `group` of a wide tile whose first value is at `start`.
+    #[inline(always)]
+    fn prefetch_unit<S: Simd>(&self, simd: S, start: *const f32, group: usize) {
+        if self.unit > 1 {
+            let unit = start.wrapping_add(group * self.pitch);
+            for row in 0..GROUP {
+                simd.prefetch_soon(unit.wrapping_add(row * LANES));
+            }
+        }
+    }
+
     /// The indices of the coefficients of `R` rows of a wide tile that are `stride` apart, a power of two.
     #[inline(always)]
     fn indices<const R: usize>(&self, stride: usize) -> [usize; R] {
@@ -164,7 +175,9 @@ impl Task for Encode<'_> {
         let far = hadamard::far_stride::<R>(rows);
         assert!(rows.is_power_of_two() && self.lanes.iter().all(|lane| lane.len() == rows));
         let lanes = self.lanes.map(<[f32]>::as_ptr);
+        let encoded = self.encoded.until(0).cast_const();
         for group in 0..rows / GROUP {
+            self.place.prefetch_unit(simd, encoded, group);
             self.load_group::<S, R>(simd, &lanes, group);
             hadamard::ascend::<S, R>(simd, self.place.tile, GROUP * (group + 1), far);
         }
@@ -330,9 +343,11 @@ impl Task for Decode<'_> {
             _ => self.load_wide::<S, 16>(simd, far),
         }
         let mut place = self.place;
+        let next = self.encoded.as_ptr().wrapping_add(GROUP * LANES);
         assert!(rows.is_power_of_two() && self.lanes.iter().all(|lane| lane.len() == rows));
         let lanes = self.lanes.map(<[f32]>::as_mut_ptr);
         for group in 0..rows / GROUP {
+            place.prefetch_unit(simd, next, group);
             hadamard::descend::<S, R>(simd, place.tile, GROUP * group, far);
             store_group::<S, R>(simd, &mut place, &lanes, group);
         }

@@ -7,9 +7,12 @@ use crate::element;
 
 /// Bytes of a batch: two of the longest IPv4 packets, each a run of datagrams to one receiver.
 const BATCH: usize = 2 * 65_000;
+/// Values of a bucket from which on they stay there. The kernel copies a smaller one, which is in the cache, faster from a
+/// batch, where datagrams follow each other.
+const LARGE: usize = 1 << 20;
 
-/// Datagrams to send, in order, from [`Core::poll_transmit`]. Values of large buckets stay in the operation's bucket, and are
-/// read there when the batch is sent.
+/// Datagrams to send, in order, from [`Core::poll_transmit`]. Values may stay in the operation's bucket. They are read there
+/// when the batch is sent.
 pub struct Batch {
     /// The datagrams one after the other, without the values that are in the core.
     bytes: Vec<u8>,
@@ -22,6 +25,7 @@ pub struct Batch {
     datagrams: Vec<Queued>,
     /// Number of datagrams that were sent.
     sent: usize,
+    left_from: usize,
 }
 
 /// A datagram of a batch.
@@ -53,7 +57,18 @@ impl Batch {
             total: 0,
             datagrams: Vec::new(),
             sent: 0,
+            left_from: LARGE,
         }
+    }
+
+    /// Values of a bucket from which on they stay there.
+    pub(super) fn left_from(&self) -> usize {
+        self.left_from
+    }
+
+    /// Has the values of all buckets stay there, or only those of large ones, for later datagrams.
+    pub(crate) fn leave_all(&mut self, all: bool) {
+        self.left_from = if all { 0 } else { LARGE };
     }
 
     /// True if all datagrams were sent.

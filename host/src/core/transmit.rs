@@ -17,9 +17,6 @@ use super::operation::Operation;
 use super::packet::{self, FeedbackFields, Written};
 use super::{Core, Destination, Transmit};
 
-/// Values of a bucket from which on packets are sent from there. The kernel copies a smaller one, which is in the cache,
-/// faster from a batch, where datagrams follow each other.
-const LARGE: usize = 1 << 20;
 /// Room for a grant of credit.
 const SHORTEST: usize = header_len(true) + Credit::LEN;
 
@@ -35,8 +32,9 @@ impl Core {
     /// datagrams are sealed. The seal does not cover the packet number, which links assign.
     pub fn poll_transmit(&mut self, now: Time, batch: &mut Batch) {
         self.retire(now);
+        let least = batch.left_from();
         while batch.room().len() >= SHORTEST
-            && let Some((transmit, values)) = self.transmit(now, batch.room(), true)
+            && let Some((transmit, values)) = self.transmit(now, batch.room(), Some(least))
         {
             batch.push(transmit, values);
         }
@@ -53,7 +51,7 @@ impl Core {
     /// # Panics
     /// If `buf` is shorter than a grant.
     pub fn next_datagram(&mut self, now: Time, buf: &mut [u8]) -> Option<Transmit> {
-        let sent = self.transmit(now, buf, false);
+        let sent = self.transmit(now, buf, None);
         if sent.is_none() {
             self.retire(now);
         }
@@ -65,14 +63,14 @@ impl Core {
         in_core(&self.operations, values)
     }
 
-    /// Writes the next datagram to the front of `buf`. It `may_leave` values where they are.
+    /// Writes the next datagram to the front of `buf`. Values of a bucket of at least `left_from` may stay where they are.
     fn transmit(
         &mut self,
         now: Time,
         buf: &mut [u8],
-        may_leave: bool,
+        left_from: Option<usize>,
     ) -> Option<(Transmit, Option<InCore>)> {
-        let (transmit, values) = self.write_next(now, buf, may_leave)?;
+        let (transmit, values) = self.write_next(now, buf, left_from)?;
         if let Some(sealer) = &mut self.sealer {
             match &values {
                 Some(values) => {
@@ -90,7 +88,7 @@ impl Core {
         &mut self,
         now: Time,
         buf: &mut [u8],
-        may_leave: bool,
+        left_from: Option<usize>,
     ) -> Option<(Transmit, Option<InCore>)> {
         let whole = |transmit| (transmit, None);
         if let Some(transmit) = self.transmit_credit(now, buf, false) {
@@ -143,9 +141,8 @@ impl Core {
             };
             let kind = outgoing.packet.kind;
             // Half an operation may end while its packets leave.
-            let stays = may_leave
+            let stays = left_from.is_some_and(|least| operation_len >= least)
                 && part == Part::Whole
-                && operation_len >= LARGE
                 && counted.is_empty()
                 && !outgoing.range.is_empty()
                 // A seal covers the bytes of values.

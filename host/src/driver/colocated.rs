@@ -348,7 +348,7 @@ impl Colocated {
     }
 
     /// True if all packets come through queues.
-    fn needs_no_socket(&self) -> bool {
+    pub(super) fn needs_no_socket(&self) -> bool {
         self.is_alone && self.ranks.iter().all(Rank::uses_queue)
     }
 

@@ -24,6 +24,9 @@ pub(crate) trait Link {
     /// Sends a batch of the core's. Returns false if part of it must wait, for another call.
     fn send(&mut self, batch: &mut Batch, core: &Core) -> Result<bool, LinkError>;
 
+    /// True if it copies each datagram, so that a copy in the batch would be another one.
+    fn copies(&self) -> bool;
+
     /// Receives a batch. Returns false if there was none.
     fn receive(&mut self, handle: &mut dyn FnMut(&[u8])) -> Result<bool, LinkError>;
 

@@ -194,6 +194,10 @@ impl Link for PortLink {
         }
     }
 
+    fn copies(&self) -> bool {
+        true
+    }
+
     fn receive(&mut self, handle: &mut dyn FnMut(&[u8])) -> Result<bool, LinkError> {
         let (lens, count) = self.recv()?;
         for (bytes, len) in self.came.chunks_exact(self.frame_len).zip(&lens[..count]) {

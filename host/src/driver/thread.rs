@@ -375,6 +375,7 @@ impl<L: Link> DataThread<L> {
     fn transmit(&mut self) -> Result<(bool, bool), LinkError> {
         if self.batch.is_empty() {
             let now = self.now();
+            self.batch.leave_all(self.link.copies());
             self.core.poll_transmit(now, &mut self.batch);
         }
         let sent = !self.batch.is_empty();

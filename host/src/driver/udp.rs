@@ -249,6 +249,10 @@ impl Link for UdpLink {
         Ok(true)
     }
 
+    fn copies(&self) -> bool {
+        (self.colocated.as_ref()).is_some_and(Colocated::needs_no_socket)
+    }
+
     fn receive(&mut self, handle: &mut dyn FnMut(&[u8])) -> Result<bool, LinkError> {
         match &mut self.colocated {
             Some(colocated) => colocated.receive(&mut self.inbox, handle),

@@ -221,15 +221,16 @@ impl Connection {
 
     /// Fails when the connection has been silent for too long.
     fn check(&mut self, context: &mut Context<'_>) -> io::Result<()> {
-        if self.peer.has_asked.load(Ordering::Relaxed) {
-            self.silence = None;
-        }
-        if let Some(silence) = &mut self.silence
-            && (silence.longest.poll_unpin(context).is_ready()
-                || silence.ended.poll_unpin(context).is_ready())
-        {
-            self.silence = None;
-            self.admission = None;
+        if let Some(silence) = &mut self.silence {
+            let is_evicted = silence.ended.poll_unpin(context).is_ready();
+            let has_asked = self.peer.has_asked.load(Ordering::Relaxed);
+            let is_over = !has_asked && silence.longest.poll_unpin(context).is_ready();
+            if is_evicted || is_over {
+                self.admission = None;
+            }
+            if has_asked || is_evicted || is_over {
+                self.silence = None;
+            }
         }
         match self.admission {
             None => Err(io::ErrorKind::TimedOut.into()),

@@ -27,6 +27,9 @@ use crate::values::Values;
 use super::colocated::YIELD;
 use super::{Link, LinkCounters, LinkError};
 
+/// The longest time in which packets are read before a bound is applied: several times that of a full receive buffer.
+const READ_FIRST: Duration = Duration::from_millis(20);
+
 /// A command from the caller.
 pub(crate) enum Command {
     Start {
@@ -288,12 +291,13 @@ impl<L: Link> DataThread<L> {
         // After the command to stop: the time limit for sending the rest, even to ranks that still need it.
         let mut bound = None;
         loop {
+            // Commands apply bounds, too.
+            self.expire()?;
             if self.execute() && bound.is_none() {
                 bound = Some(self.now() + self.core.config().t_b);
             }
             // A rank that sends requests meanwhile is present, and may need more.
             let stop_at = bound.max(bound.and_then(|_| self.core.needed_until()));
-            self.expire()?;
             let (sent, blocked) = self.transmit()?;
             let came = self.receive()?;
             while let Some(event) = self.core.poll_event() {
@@ -383,13 +387,13 @@ impl<L: Link> DataThread<L> {
     }
 
     /// Applies bounds that have passed, after the packets that have arrived: the scheduler may have stopped this thread
-    /// meanwhile. A flood of packets delays a bound by t_B/16 at most.
+    /// meanwhile. A flood of packets delays a bound by [`READ_FIRST`] at most.
     fn expire(&mut self) -> Result<(), LinkError> {
         let now = self.now();
         if self.core.poll_timeout().is_none_or(|due| due > now) {
             return Ok(());
         }
-        let until = now + self.core.config().t_b / 16;
+        let until = now + READ_FIRST.min(self.core.config().t_b / 16);
         while self.receive()? && self.now() < until {}
         self.core.handle_timeout(now);
         Ok(())

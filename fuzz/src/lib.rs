@@ -20,7 +20,7 @@ use ultima_p4runtime::names::Names;
 use ultima_p4runtime::text;
 use ultima_switch::engine::Limits;
 
-use packets::send;
+use packets::{agree, send};
 use programs::PROGRAMS;
 
 /// BMv2 JSON, as anyone may send it in a forwarding pipeline config. The first byte chooses the
@@ -30,15 +30,15 @@ pub fn bmv2_json(data: &[u8]) {
         return;
     };
     let program = &PROGRAMS[usize::from(*first) % PROGRAMS.len()];
-    if let Ok(mut engine) = ultima_switch::p4info::load(json, &program.p4info(), Limits::default())
-    {
+    let load = || ultima_switch::p4info::load(json, &program.p4info(), Limits::default());
+    if let (Ok(mut plain), Ok(mut recorded)) = (load(), load()) {
         for frame in [
             &[][..],
             &[0; 60],
             &[0xff; 200],
             json.get(..100).unwrap_or(json),
         ] {
-            send(&mut engine, 1, frame, 0);
+            agree((&mut plain, &mut recorded), 1, frame, 0);
         }
     }
 }

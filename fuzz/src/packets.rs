@@ -1,6 +1,9 @@
 //! Packets through programs, with entries.
 
+use std::num::NonZeroU16;
+
 use arbitrary::{Arbitrary, Result, Unstructured};
+use ultima_switch::engine::trace::Recorder;
 use ultima_switch::engine::{EgressOutcome, Engine, Limits, QueueInfo};
 use ultima_switch::trace::{Bench, Fate};
 
@@ -11,8 +14,8 @@ const MAX_FRAMES: usize = 16;
 /// Copies of one frame that are followed: clones of clones multiply.
 const MAX_COPIES: usize = 256;
 
-/// Structured: a program, then frames with port and length. Each goes through twice, traced and
-/// not, which must come to the same.
+/// Structured: a program, then frames with port and length. Each goes through machine code, where the system has it, and
+/// through the interpreter, which records it. Both must send the same.
 pub fn packets(data: &[u8]) {
     // An input that ends early is none.
     let _ = run(&mut Unstructured::new(data));
@@ -20,9 +23,12 @@ pub fn packets(data: &[u8]) {
 
 fn run(input: &mut Unstructured) -> Result<()> {
     let program = &PROGRAMS[usize::from(u8::arbitrary(input)?) % PROGRAMS.len()];
-    let mut bench = Bench::new(program.files(), Limits::default()).expect("the program loads");
-    bench.write(program.entries()).expect("its entries fit");
-    for _ in 0..MAX_FRAMES {
+    let [mut bench, mut plain, mut recorded] = [(); 3].map(|()| {
+        let mut bench = Bench::new(program.files(), Limits::default()).expect("the program loads");
+        bench.write(program.entries()).expect("its entries fit");
+        bench
+    });
+    for now_us in 0..MAX_FRAMES as u64 {
         if input.is_empty() {
             break;
         }
@@ -31,6 +37,7 @@ fn run(input: &mut Unstructured) -> Result<()> {
         let filler = u8::arbitrary(input)?;
         let mut frame = input.bytes(length.min(input.len()))?.to_vec();
         frame.resize(length, filler);
+        agree((plain.engine(), recorded.engine()), port, &frame, now_us);
         let trace = bench.trace(port, &frame).expect("the port exists");
         assert_eq!(trace.frame.0, frame);
         for copy in &trace.copies {
@@ -43,15 +50,26 @@ fn run(input: &mut Unstructured) -> Result<()> {
     Ok(())
 }
 
-/// Sends a frame and all its copies through an engine.
-pub fn send(engine: &mut Engine, port: u16, frame: &[u8], now_us: u64) {
-    let (mut copies, mut out) = (Vec::new(), Vec::new());
+/// Checks that an engine which records, and so interprets, sends the same as one that runs machine code.
+pub fn agree((plain, recorded): (&mut Engine, &mut Engine), port: u16, frame: &[u8], now_us: u64) {
+    recorded.record(Box::new(Recorder::new(NonZeroU16::MIN)));
+    let sent = send(plain, port, frame, now_us);
+    assert_eq!(sent, send(recorded, port, frame, now_us));
+    recorded.recorded().expect("it was put in above");
+}
+
+/// Sends a frame and all its copies through an engine; returns the ports and the frames that leave.
+pub fn send(engine: &mut Engine, port: u16, frame: &[u8], now_us: u64) -> Vec<(u16, Vec<u8>)> {
+    let (mut copies, mut out, mut sent) = (Vec::new(), Vec::new(), Vec::new());
     engine.ingress(port, frame, now_us, &mut copies);
     for _ in 0..MAX_COPIES {
         let Some(copy) = copies.pop() else { break };
+        let port = copy.port;
         let outcome = engine.egress(copy, QueueInfo::default(), now_us, &mut out, &mut copies);
-        if outcome != EgressOutcome::Sent {
-            out.clear();
+        if outcome == EgressOutcome::Sent {
+            sent.push((port, out.clone()));
         }
+        out.clear();
     }
+    sent
 }

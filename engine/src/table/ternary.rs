@@ -37,14 +37,21 @@ struct Tuple {
 struct Bucket {
     /// Entries without ranges, the best last.
     plain: Plain,
-    /// Entries with ranges, the best last.
-    ranges: Vec<Ranged>,
+    /// Entries with ranges, if there are any.
+    ranges: Option<Box<Ranges>>,
 }
 
-/// An entry with ranges.
+/// Entries with ranges, which a lookup tries one after the other.
+#[derive(Debug, Default)]
+struct Ranges {
+    /// The best last.
+    entries: BTreeMap<Candidate, Ranged>,
+    by_key: HashMap<(i32, Box<[Range]>), Candidate, FxBuildHasher>,
+}
+
+/// The ranges of an entry.
 #[derive(Debug)]
 struct Ranged {
-    candidate: Candidate,
     /// The first word of the first range: its position in the key, and its ends. They decide most often.
     at: usize,
     first: RangeInclusive<u64>,
@@ -98,13 +105,7 @@ impl Plain {
 
 impl Bucket {
     fn is_empty(&self) -> bool {
-        self.plain.best.is_none() && self.ranges.is_empty()
-    }
-
-    /// Where a candidate with ranges is.
-    fn place(&self, candidate: Candidate) -> usize {
-        self.ranges
-            .partition_point(|other| other.candidate < candidate)
+        self.plain.best.is_none() && self.ranges.is_none()
     }
 
     fn insert(&mut self, key: &EntryKey, candidate: Candidate) {
@@ -112,12 +113,16 @@ impl Bucket {
             return self.plain.insert(candidate);
         };
         let new = Ranged {
-            candidate,
             at: first.at,
             first: first.low[0]..=first.high[0],
             ranges: key.ranges.as_slice().into(),
         };
-        self.ranges.insert(self.place(candidate), new);
+        let ranges = self.ranges.get_or_insert_default();
+        ranges.entries.insert(candidate, new);
+        (ranges.by_key).insert(
+            (candidate.priority, key.ranges.as_slice().into()),
+            candidate,
+        );
     }
 
     fn find(&self, key: &EntryKey) -> Option<Candidate> {
@@ -125,28 +130,34 @@ impl Bucket {
         if key.ranges.is_empty() {
             return self.plain.find(rank);
         }
-        let from = (self.ranges).partition_point(|other| other.candidate.priority < rank);
-        let equal = self.ranges[from..].iter();
-        let mut equal = equal.take_while(|other| other.candidate.priority == rank);
-        let found = equal.find(|other| *other.ranges == *key.ranges);
-        found.map(|found| found.candidate)
+        let ranges = self.ranges.as_ref()?;
+        let key = (rank, key.ranges.as_slice().into());
+        ranges.by_key.get(&key).copied()
     }
 
     fn remove(&mut self, key: &EntryKey, gone: Candidate) {
         if key.ranges.is_empty() {
             return self.plain.remove(gone);
         }
-        self.ranges.remove(self.place(gone));
+        if let Some(ranges) = &mut self.ranges
+            && let Some(gone_ranges) = ranges.entries.remove(&gone)
+        {
+            ranges.by_key.remove(&(gone.priority, gone_ranges.ranges));
+            self.ranges.take_if(|ranges| ranges.entries.is_empty());
+        }
     }
 
     /// The best entry that matches a key, if it is better than `best`.
     #[inline]
     fn better(&self, key: &[u64], best: Option<Candidate>) -> Option<Candidate> {
         let best = best.max(self.plain.best);
-        let ranges = self.ranges.iter().rev();
-        let mut better = ranges.take_while(|other| Some(other.candidate) > best);
-        let found = better.find(|other| other.holds(key));
-        found.map_or(best, |found| Some(found.candidate))
+        let Some(ranges) = &self.ranges else {
+            return best;
+        };
+        let ranges = ranges.entries.iter().rev();
+        let mut better = ranges.take_while(|(other, _)| Some(**other) > best);
+        let found = better.find(|(_, ranges)| ranges.holds(key));
+        found.map_or(best, |(found, _)| Some(*found))
     }
 }
 

@@ -76,6 +76,11 @@ impl Bench {
         Ok(())
     }
 
+    /// The engine with the program and its entries, for frames without a trace.
+    pub fn engine(&mut self) -> &mut Engine {
+        &mut self.pipeline.engine
+    }
+
     /// Processes a frame that enters at a port, with all its copies.
     ///
     /// # Errors

@@ -18,7 +18,7 @@
 //! | `early.rs` | packets that arrive before the operation starts here |
 //! | `check.rs` | check packets, which show which paths work |
 //! | `states.rs` | the state of each packet that the others owe: outstanding, arrived, lost |
-//! | `overtaking.rs` | how far packets overtake each other, and how many later ones show a loss |
+//! | `overtaking.rs` | how long after an overtaking packet a missing one is lost |
 //! | `packet.rs` | reading and writing of datagrams |
 //! | `waits.rs` | how long the others will wait: the budget in packets |
 //! | `recycler.rs` | packets of [`crate::recycling`]: counted ranks, requests, repairs |
@@ -469,10 +469,11 @@ impl Core {
         outcome.suspected.extend(suspected);
         outcome.newest_step = members.newest_step().max(Some(outcome.id.step));
         let (reduce, collect) = (&buffers.reduce.order, &buffers.collect.order);
-        let (longest, lost) = (reduce.longest().max(collect.longest()), outcome.lost);
+        let lost = outcome.lost;
         let overtaken = lost.scatter.of(Cause::Overtaken) + lost.gather.of(Cause::Overtaken);
         let gave_up = overtaken > 0 && outcome.closed_by == ClosedBy::KnownLoss;
-        self.reordering.operation_ended(longest, overtaken > 0);
+        self.reordering
+            .operation_ended([reduce, collect], overtaken > 0);
         if gave_up {
             let missing = (buffers.reduce.missing()).chain(buffers.collect.missing(rank));
             let waited = (now, reduce.window());

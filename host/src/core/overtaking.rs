@@ -35,9 +35,10 @@ pub(super) struct Reordering {
     /// Operations that ended in this period.
     operations: u32,
     /// The share of t_B that a rank waits. Waiting costs time only where packets are lost. So the share falls when an
-    /// operation waits for nothing, and rises when a packet arrives that was given up, or when a period loses none.
+    /// operation waits for a lost packet, and rises when a packet arrives that was given up, or when no operation of a
+    /// period waits for a lost one.
     share: u32,
-    /// True if an operation of this period gave up packets.
+    /// True if an operation of this period waited for a lost packet.
     lost: bool,
     /// The last operation that gave up packets and awaited no others.
     gave_up: Option<GaveUp>,
@@ -88,11 +89,14 @@ impl Reordering {
         }
     }
 
-    /// Notes the end of an operation in which overtaken packets arrived after at most `longest`, and which may
-    /// have `lost` others.
-    pub(super) fn operation_ended(&mut self, longest: Duration, lost: bool) {
-        self.longest[0] = self.longest[0].max(longest);
-        if lost {
+    /// Notes the end of an operation with these phases, which may have `lost` overtaken packets.
+    pub(super) fn operation_ended(&mut self, phases: [&Order; 2], lost: bool) {
+        for order in phases {
+            self.longest[0] = self.longest[0].max(order.longest);
+        }
+        if phases.iter().any(|order| order.is_widened) {
+            self.share = WIDE;
+        } else if lost && phases.iter().any(|order| !order.window.now.is_zero()) {
             self.share = (self.share * 2).min(NARROW);
             self.lost = true;
         }
@@ -153,6 +157,8 @@ pub(super) struct Order {
     due: VecDeque<(Time, u16)>,
     /// The longest time between a packet and an earlier one that arrived after it.
     longest: Duration,
+    /// True if a packet arrived that was given up.
+    is_widened: bool,
 }
 
 /// A source's packets before the position `end`, of which later ones arrived from `since` on. None if `end` is 0.
@@ -171,6 +177,8 @@ struct Overtaken {
     due: Before,
     /// Will be due.
     next: Before,
+    /// When the packet arrived that shows the end of `next`.
+    until: Time,
 }
 
 impl Order {
@@ -183,6 +191,7 @@ impl Order {
         self.overtaken.clear();
         self.due.clear();
         self.longest = Duration::ZERO;
+        self.is_widened = false;
     }
 
     /// Sets the time to wait for overtaken packets.
@@ -196,11 +205,6 @@ impl Order {
 
     pub(super) fn window(&self) -> Duration {
         self.window.now
-    }
-
-    /// The longest time between a packet and an earlier one that arrived after it.
-    pub(super) fn longest(&self) -> Duration {
-        self.longest
     }
 
     /// Counts a packet that `rank` sent after its last one of the phase. Returns true if there are too many to
@@ -222,19 +226,32 @@ impl Order {
         let Some(overtaken) = self.overtaken.get_mut(usize::from(rank)) else {
             return true;
         };
-        let Overtaken { lost, due, next } = overtaken;
+        let Overtaken {
+            lost,
+            due,
+            next,
+            until,
+        } = overtaken;
         let before = Before { since: now, end };
         if end > lost.end.max(due.end).max(next.end) {
             if due.end == 0 {
                 *due = before;
-                self.due.push_back((now + self.window.now, rank));
-            } else if next.end == 0 {
-                *next = before;
+                self.arm(now, rank);
             } else {
-                next.end = end;
+                if next.end == 0 {
+                    *next = before;
+                }
+                (next.end, *until) = (end, now);
             }
         }
         false
+    }
+
+    /// Makes `rank` due a window after `last`, when the last packet arrived that overtakes its missing ones.
+    fn arm(&mut self, last: Time, rank: u16) {
+        let due = last + self.window.now;
+        let at = self.due.partition_point(|(other, _)| *other <= due);
+        self.due.insert(at, (due, rank));
     }
 
     /// When [`Order::take`] returns a rank.
@@ -246,18 +263,25 @@ impl Order {
     pub(super) fn take(&mut self, now: Time) -> Option<(u16, u32)> {
         self.due().filter(|due| *due <= now)?;
         let (_, rank) = self.due.pop_front()?;
-        let Overtaken { lost, due, next } = &mut self.overtaken[usize::from(rank)];
+        let overtaken = &mut self.overtaken[usize::from(rank)];
+        let Overtaken {
+            lost, due, next, ..
+        } = overtaken;
         *lost = std::mem::replace(due, std::mem::take(next));
+        let end = lost.end;
         if due.end > 0 {
-            self.due.push_back((now + self.window.now, rank));
+            let until = overtaken.until;
+            self.arm(until, rank);
         }
-        Some((rank, lost.end))
+        Some((rank, end))
     }
 
     /// Notes the first arrival of `rank`'s packet at `position`. `given_up` says that it counted as lost.
     pub(super) fn arrived(&mut self, now: Time, rank: u16, position: u32, given_up: bool) {
         let since = match self.overtaken.get(usize::from(rank)) {
-            Some(Overtaken { lost, due, next }) => [lost, due, next]
+            Some(Overtaken {
+                lost, due, next, ..
+            }) => [lost, due, next]
                 .into_iter()
                 .find(|before| position < before.end)
                 .map(|before| before.since),
@@ -267,6 +291,7 @@ impl Order {
             self.longest = self.longest.max(now.since(since));
         }
         if given_up {
+            self.is_widened = true;
             self.longest = self.longest.max(SHORTEST);
             self.tolerate(Window {
                 now: self.window.wide,
@@ -310,12 +335,25 @@ mod tests {
         }
         assert_eq!((order.due(), order.take(at(10))), (Some(at(11)), None));
         assert_eq!(order.take(at(12)), Some((1, 3)));
-        assert_eq!((order.due(), order.take(at(21))), (Some(at(22)), None));
-        assert_eq!((order.take(at(22)), order.due()), (Some((1, 9)), None));
+        assert_eq!((order.due(), order.take(at(14))), (Some(at(15)), None));
+        assert_eq!((order.take(at(15)), order.due()), (Some((1, 9)), None));
         order.arrived(at(23), 1, 9, false);
-        assert_eq!(order.longest(), Duration::ZERO);
+        assert_eq!(order.longest, Duration::ZERO);
         order.arrived(at(24), 1, 8, true);
-        assert_eq!((order.longest(), order.window()), (22 * MS, 20 * MS));
+        assert_eq!((order.longest, order.window()), (22 * MS, 20 * MS));
+    }
+
+    #[test]
+    fn ranks_are_due_a_window_after_their_latest_packet() {
+        let mut order = order(0, 10 * MS);
+        for (ms, rank, end) in [(1, 0, 3), (3, 0, 4), (9, 1, 3), (8, 2, 3)] {
+            assert!(!order.overtakes(at(ms), rank, end));
+        }
+        let taken = [11, 13, 18, 19].map(|ms| {
+            let due = order.due();
+            (due == Some(at(ms))).then(|| order.take(at(ms))).flatten()
+        });
+        assert_eq!(taken, [(0, 3), (0, 4), (2, 3), (1, 3)].map(Some));
     }
 
     #[test]
@@ -323,9 +361,16 @@ mod tests {
         let mut order = order(0, Duration::ZERO);
         assert!(order.overtakes(at(1), 2, 5));
         order.arrived(at(2), 2, 3, true);
-        assert_eq!((order.longest(), order.window()), (SHORTEST, 20 * MS));
+        assert_eq!((order.longest, order.window()), (SHORTEST, 20 * MS));
         assert!(!order.overtakes(at(3), 2, 6));
         assert_eq!(order.due(), Some(at(23)));
+    }
+
+    /// Ends an operation that awaited overtaken packets.
+    fn end(reordering: &mut Reordering, longest: Duration, lost: bool) {
+        let mut order = order(0, 10 * MS);
+        order.longest = longest;
+        reordering.operation_ended([&order, &Order::default()], lost);
     }
 
     #[test]
@@ -333,16 +378,16 @@ mod tests {
         let now = |reordering: &Reordering| reordering.window(160 * MS).now.as_millis();
         let mut reordering = Reordering::new(false);
         assert_eq!(now(&reordering), 0);
-        reordering.operation_ended(6 * MS, false);
+        end(&mut reordering, 6 * MS, false);
         assert_eq!(now(&reordering), 40);
         let mut lossy = || {
-            reordering.operation_ended(Duration::ZERO, true);
+            end(&mut reordering, Duration::ZERO, true);
             now(&reordering)
         };
         assert_eq!([lossy(), lossy(), lossy()], [20, 12, 12]);
         let mut period = |longest| {
             for _ in 0..PERIOD {
-                reordering.operation_ended(longest, false);
+                end(&mut reordering, longest, false);
             }
             now(&reordering)
         };
@@ -356,6 +401,20 @@ mod tests {
     }
 
     #[test]
+    fn the_window_narrows_only_after_a_wait_for_lost_packets() {
+        let now = |reordering: &Reordering| reordering.window(160 * MS).now.as_millis();
+        let mut reordering = Reordering::new(true);
+        let mut order = order(0, Duration::ZERO);
+        reordering.operation_ended([&order, &Order::default()], true);
+        assert_eq!(now(&reordering), 40, "it waited for nothing");
+        end(&mut reordering, Duration::ZERO, true);
+        assert_eq!(now(&reordering), 20);
+        order.arrived(at(2), 2, 3, true);
+        reordering.operation_ended([&Order::default(), &order], true);
+        assert_eq!(now(&reordering), 40, "a given-up packet arrived");
+    }
+
+    #[test]
     fn a_given_up_packet_widens_the_window_once_and_others_do_not() {
         let packet = |source| Header {
             slot: 3,
@@ -366,7 +425,7 @@ mod tests {
         let mut reordering = Reordering::new(true);
         reordering.came_after_the_end(at(90), &packet(2));
         for _ in 0..2 {
-            reordering.operation_ended(Duration::ZERO, true);
+            end(&mut reordering, Duration::ZERO, true);
         }
         reordering.gave_up(OperationId::default(), (at(110), 10 * MS), missing());
         reordering.came_after_the_end(at(110), &packet(1));
@@ -377,10 +436,10 @@ mod tests {
         }
         assert_eq!(now(&reordering), 40);
         for _ in 0..2 {
-            reordering.operation_ended(Duration::ZERO, true);
+            end(&mut reordering, Duration::ZERO, true);
         }
         assert_eq!(now(&reordering), 30, "twice the longest");
-        reordering.operation_ended(60 * MS, false);
+        end(&mut reordering, 60 * MS, false);
         assert_eq!(now(&reordering), 80, "at most half of t_B");
     }
 }

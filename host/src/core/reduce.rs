@@ -5,7 +5,7 @@ use std::ops::Range;
 use ultima_wire::Kind;
 
 use crate::answers::Answers;
-use crate::bits::Bits;
+use crate::bits::{Bits, RareBits};
 use crate::cause::{Cause, Causes};
 use crate::config::Config;
 use crate::element::Element;
@@ -57,6 +57,8 @@ pub(super) struct Reduce {
     rounding: Values,
     /// By slot and rank.
     states: States,
+    /// Contributions that arrived after their slot had closed, numbered like `states`.
+    late: RareBits,
     /// By slot: number of contributions that this rank waits for.
     awaited: Vec<u16>,
     closed: Bits,
@@ -126,8 +128,9 @@ impl Reduce {
         let rounds = config.element.rounds() && config.recycling.is_some();
         self.rounding
             .resize(if rounds { self.shard.len() } else { 0 }, stored);
-        self.states
-            .reset(slots as usize * usize::from(ranks), config.answers);
+        let contributions = slots as usize * usize::from(ranks);
+        self.states.reset(contributions, config.answers);
+        self.late.reset(contributions);
         self.awaited.clear();
         self.awaited.resize(slots as usize, ranks - 1);
         self.closed.reset(slots as usize);
@@ -269,7 +272,9 @@ impl Reduce {
             return Acceptance::Duplicate;
         }
         let position = self.rotations.of(source).position(slot, self.slots);
-        self.note_order(arrival, source, position, before);
+        if !is_closed || self.late.insert(self.bit(slot, source)) {
+            self.note_order(arrival, source, position, before);
+        }
         let acceptance = if is_closed {
             Acceptance::Late
         } else {
@@ -352,8 +357,10 @@ impl Reduce {
         let all = (0..self.slots)
             .rev()
             .flat_map(move |slot| others().map(move |source| (slot, source)));
-        let missing =
-            all.filter(|(slot, source)| !self.states.has_arrived(self.bit(*slot, *source)));
+        let missing = all.filter(|(slot, source)| {
+            let bit = self.bit(*slot, *source);
+            !self.states.has_arrived(bit) && !self.late.contains(bit)
+        });
         missing.map(|(slot, source)| (Kind::Scatter, source, slot))
     }
 

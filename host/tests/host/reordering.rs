@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use crate::common::*;
 use proptest::prelude::*;
-use ultima_host::{Cause, ClosedBy, Coding, Config, OperationId, Outcome};
+use ultima_host::{Cause, ClosedBy, Coding, Config, OperationId, Outcome, Timeouts};
 use ultima_testing::cases;
-use ultima_wire::Kind;
+use ultima_wire::{Header, Kind};
 
 const T_B: Duration = Duration::from_millis(20);
 /// Operations in which ranks may learn.
@@ -153,4 +153,68 @@ fn losses_narrow_the_wait() {
         "{:?}",
         longest(&outcomes)
     );
+}
+
+/// A loss in a burst of packets is known one window after the burst, before the learned t_S.
+#[test]
+fn a_loss_in_a_burst_is_known_a_window_after_it() {
+    const LEARNED: u32 = 30;
+    let mut network = Network::new(&Config {
+        slot_bytes: 32,
+        coding: Coding::Identity,
+        t_s: T_B * 3 / 5,
+        t_b: T_B,
+        timeouts: Timeouts::CauseAware,
+        slack: T_B / 16,
+        reorder: 8,
+        ..config(2)
+    });
+    network.fifo = false;
+    network.link_rate = Some(2_000_000_000);
+    // 1,000 slots for each rank.
+    let buckets = powers(2, 2 * 1_000 * 8);
+    let run = |network: &mut Network, step| {
+        let results = network.allreduce(OperationId { step, bucket: 0 }, &buckets);
+        network.settle();
+        results.into_iter().map(|(outcome, _)| outcome).next()
+    };
+    let outcomes = (0..LEARNED).map(|step| run(&mut network, step));
+    let burst = outcomes.last().flatten().unwrap().shard_duration;
+    network.faults = Box::new(|header, to| {
+        match header.kind == Kind::Scatter && header.slot == 500 && to == 0 {
+            true => vec![],
+            false => vec![Duration::ZERO],
+        }
+    });
+    let outcome = run(&mut network, LEARNED).unwrap();
+    assert_eq!(outcome.lost.scatter.of(Cause::Overtaken), 1, "{outcome:?}");
+    assert_eq!(outcome.lost.scatter.total(), 1, "{outcome:?}");
+    let expected = burst + outcome.t_b / 4;
+    let error = outcome.shard_duration.abs_diff(expected);
+    assert!(error < expected / 50, "{error:?} {outcome:?}");
+    assert!(outcome.duration < outcome.t_s, "{outcome:?}");
+}
+
+/// A late packet that arrives again says nothing about the network.
+#[test]
+fn a_repeated_late_packet_does_not_lengthen_the_wait() {
+    let mut network = two_paths(0, T_B, 0.0);
+    let is_watched = |header: &Header, to| {
+        (header.kind, header.slot, header.source, to) == (Kind::Scatter, 3, 1, 0)
+    };
+    network.faults = Box::new(move |header, to| match (header.kind, header.source, to) {
+        _ if is_watched(header, to) => vec![T_B / 20, T_B / 2],
+        // Rank 0 waits for rank 2 meanwhile.
+        (Kind::Gather, 2, 0) => vec![T_B * 3 / 4],
+        (Kind::Feedback, 2, 0) => vec![],
+        _ => vec![Duration::ZERO],
+    });
+    let outcomes = steps(&mut network, 0..1);
+    assert_eq!(outcomes[0][0].phases.scatter.late, 2);
+    network.faults = Box::new(move |header, to| match is_watched(header, to) {
+        true => vec![],
+        false => vec![Duration::ZERO],
+    });
+    let duration = steps(&mut network, 1..2)[0][0].duration;
+    assert!((T_B / 4..T_B / 3).contains(&duration), "{duration:?}");
 }

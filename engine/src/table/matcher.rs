@@ -31,6 +31,20 @@ impl EntryKey {
             priority => priority,
         }
     }
+
+    /// The first word of the first range: its position in the key, and its ends.
+    pub(super) fn first_range(&self) -> Option<(usize, u64, u64)> {
+        let range = self.ranges.first()?;
+        Some((range.at, range.low[0], range.high[0]))
+    }
+
+    /// The ranges other than [`EntryKey::first_range`].
+    pub(super) fn further_ranges(&self) -> &[Range] {
+        match self.ranges.split_first() {
+            Some((first, further)) if first.low.len() == 1 => further,
+            _ => &self.ranges,
+        }
+    }
 }
 
 /// A range of values of one field.

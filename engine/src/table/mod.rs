@@ -4,6 +4,7 @@ mod direct;
 mod entry;
 mod explain;
 mod idle;
+mod interval;
 mod key;
 mod matcher;
 mod signature;

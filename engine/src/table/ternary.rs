@@ -1,14 +1,14 @@
 //! Ternary match by tuple space search (Srinivasan, Suri, Varghese: SIGCOMM 1999): entries with one
 //! mask share a hash table, and the tables are searched in order of the highest priority in them
-//! until no later one can win. What a lookup costs grows with the number of different masks, and of ranges with one mask and value.
+//! until no later one can win. What a lookup costs grows with the number of different masks.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
-use std::ops::RangeInclusive;
 
 use rustc_hash::FxBuildHasher;
 
-use super::matcher::{Candidate, EntryKey, Range, Words};
+use super::interval::{Interval, Intervals};
+use super::matcher::{Candidate, EntryKey, Words};
 use super::words::WordMap;
 
 /// Entries with masks and ranges.
@@ -37,31 +37,8 @@ struct Tuple {
 struct Bucket {
     /// Entries without ranges, the best last.
     plain: Plain,
-    /// Entries with ranges, if there are any.
-    ranges: Option<Box<Ranges>>,
-}
-
-/// Entries with ranges, which a lookup tries one after the other.
-#[derive(Debug, Default)]
-struct Ranges {
-    /// The best last.
-    entries: BTreeMap<Candidate, Ranged>,
-    by_key: HashMap<(i32, Box<[Range]>), Candidate, FxBuildHasher>,
-}
-
-/// The ranges of an entry.
-#[derive(Debug)]
-struct Ranged {
-    /// The first word of the first range: its position in the key, and its ends. They decide most often.
-    at: usize,
-    first: RangeInclusive<u64>,
-    ranges: Box<[Range]>,
-}
-
-impl Ranged {
-    fn holds(&self, key: &[u64]) -> bool {
-        self.first.contains(&key[self.at]) && self.ranges.iter().all(|range| range.holds(key))
-    }
+    /// Entries with ranges, by the first word of their first range field.
+    ranges: Vec<(usize, Intervals)>,
 }
 
 /// Candidates in order, the best one within reach.
@@ -105,59 +82,51 @@ impl Plain {
 
 impl Bucket {
     fn is_empty(&self) -> bool {
-        self.plain.best.is_none() && self.ranges.is_none()
+        self.plain.best.is_none() && self.ranges.is_empty()
+    }
+
+    fn intervals(&self, at: usize) -> Option<&Intervals> {
+        let found = self.ranges.iter().find(|(other, _)| *other == at);
+        found.map(|(_, intervals)| intervals)
     }
 
     fn insert(&mut self, key: &EntryKey, candidate: Candidate) {
-        let Some(first) = key.ranges.first() else {
+        let Some((at, low, high)) = key.first_range() else {
             return self.plain.insert(candidate);
         };
-        let new = Ranged {
-            at: first.at,
-            first: first.low[0]..=first.high[0],
-            ranges: key.ranges.as_slice().into(),
-        };
-        let ranges = self.ranges.get_or_insert_default();
-        ranges.entries.insert(candidate, new);
-        (ranges.by_key).insert(
-            (candidate.priority, key.ranges.as_slice().into()),
+        let place = self.ranges.iter().position(|(other, _)| *other == at);
+        let place = place.unwrap_or_else(|| {
+            self.ranges.push((at, Intervals::default()));
+            self.ranges.len() - 1
+        });
+        self.ranges[place].1.insert(Interval {
+            low,
+            high,
             candidate,
-        );
+            ranges: key.further_ranges().into(),
+        });
     }
 
     fn find(&self, key: &EntryKey) -> Option<Candidate> {
-        let rank = key.rank();
-        if key.ranges.is_empty() {
-            return self.plain.find(rank);
+        match key.first_range() {
+            None => self.plain.find(key.rank()),
+            Some((at, low, high)) => {
+                let intervals = self.intervals(at)?;
+                intervals.find(low, high, key.rank(), key.further_ranges())
+            }
         }
-        let ranges = self.ranges.as_ref()?;
-        let key = (rank, key.ranges.as_slice().into());
-        ranges.by_key.get(&key).copied()
     }
 
     fn remove(&mut self, key: &EntryKey, gone: Candidate) {
-        if key.ranges.is_empty() {
+        let Some((at, low, high)) = key.first_range() else {
             return self.plain.remove(gone);
-        }
-        if let Some(ranges) = &mut self.ranges
-            && let Some(gone_ranges) = ranges.entries.remove(&gone)
-        {
-            ranges.by_key.remove(&(gone.priority, gone_ranges.ranges));
-            self.ranges.take_if(|ranges| ranges.entries.is_empty());
-        }
-    }
-
-    /// The best entry that matches a key, if it is better than `best`.
-    #[inline]
-    fn better(&self, key: &[u64], best: Option<Candidate>) -> Option<Candidate> {
-        let best = best.max(self.plain.best);
-        let Some(ranges) = &self.ranges else {
-            return best;
         };
-        let ranges = ranges.entries.iter().rev();
-        let mut better = ranges.take_while(|(other, _)| Some(**other) > best);
-        let found = better.find(|(_, ranges)| ranges.holds(key));
-        found.map_or(best, |(found, _)| Some(*found))
+        for (other, intervals) in &mut self.ranges {
+            if *other == at {
+                intervals.remove(low, high, gone);
+            }
+        }
+        self.ranges.retain(|(_, intervals)| !intervals.is_empty());
     }
 }
 
@@ -173,7 +142,10 @@ impl Ternary {
             let Some(bucket) = tuple.entries.get_masked(key, &tuple.mask, scratch) else {
                 continue;
             };
-            best = bucket.better(key, best);
+            best = best.max(bucket.plain.best);
+            for (at, intervals) in &bucket.ranges {
+                intervals.search(key[*at], key, &mut best);
+            }
         }
         best.map(|candidate| candidate.entry)
     }

@@ -1,7 +1,7 @@
 //! Vectors of the CPU at hand.
 //!
 //! Every implementation adds, subtracts and multiplies single values in IEEE 754 arithmetic, and rounds after each operation, so
-//! all of them return the same bits. On x86, a difference is a fused multiplication by -1 and addition, which has one
+//! all of them return the same bits, but for the payloads of NaN. On x86, a difference is a fused multiplication by -1 and addition, which has one
 //! rounding: AMD's processors add in two of four pipelines, and fuse in the other two.
 
 /// Values in a row of a tile.

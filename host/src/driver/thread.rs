@@ -387,7 +387,7 @@ impl<L: Link> DataThread<L> {
     }
 
     /// Applies bounds that have passed, after the packets that have arrived: the scheduler may have stopped this thread
-    /// meanwhile. A flood of packets delays a bound by [`READ_FIRST`] at most.
+    /// meanwhile. A flood of packets delays a bound by twice [`READ_FIRST`] at most.
     fn expire(&mut self) -> Result<(), LinkError> {
         let now = self.now();
         if self.core.poll_timeout().is_none_or(|due| due > now) {

@@ -219,6 +219,20 @@ async fn until(what: &str, mut comes_true: impl AsyncFnMut() -> bool) {
     assert!(in_time.is_ok(), "not within 60 s: {what}");
 }
 
+/// Waits until the controller at `address` leads; returns its client.
+async fn until_it_leads(address: &str) -> Client {
+    let mut client = None;
+    until("the other one leads", async || {
+        client = Client::connect(address).await.ok();
+        match &client {
+            Some(client) => client.jobs().await.is_ok(),
+            None => false,
+        }
+    })
+    .await;
+    client.expect("it leads")
+}
+
 /// True if the request is done, by this answer or by an earlier one that was lost.
 fn is_done<T>(answer: Result<T, ClientError>, done: Code) -> bool {
     match answer {
@@ -587,16 +601,7 @@ async fn a_leader_that_was_paused_changes_nothing() {
         let client = client.clone();
         async move { client.create_job(&spec(1)).await }
     });
-    let mut next = None;
-    until("the other one leads", async || {
-        next = Client::connect(&b).await.ok();
-        match &next {
-            Some(next) => next.jobs().await.is_ok(),
-            None => false,
-        }
-    })
-    .await;
-    let next = next.expect("it leads");
+    let next = until_it_leads(&b).await;
     assert_eq!(check(&next, &[]).await, [name(0)]);
     first.signal(Signal::SIGCONT);
     asked
@@ -677,17 +682,9 @@ async fn clocks_that_jump_change_nothing() {
 
     first.kill();
     let killed = Instant::now();
-    let mut next = None;
-    until("the other one leads", async || {
-        next = Client::connect(&b).await.ok();
-        match &next {
-            Some(next) => next.jobs().await.is_ok(),
-            None => false,
-        }
-    })
-    .await;
+    let next = until_it_leads(&b).await;
     eprintln!("takeover after {:?}", killed.elapsed());
-    assert_eq!(check(&next.expect("it leads"), &jobs).await, jobs);
+    assert_eq!(check(&next, &jobs).await, jobs);
 }
 
 /// A request that cannot be stored changes neither the controller nor the switches, also after a restart. The controller

@@ -161,7 +161,7 @@ pub(super) struct Order {
     is_widened: bool,
 }
 
-/// A source's packets before the position `end`, of which later ones arrived from `since` on. None if `end` is 0.
+/// A source's packets at positions below `end`: later packets of the source have overtaken them since `since`. Empty if `end` is 0.
 #[derive(Clone, Copy, Debug, Default)]
 struct Before {
     since: Time,

@@ -54,7 +54,7 @@ pub struct ExactOutcome {
     pub requests: u64,
 }
 
-/// An exact operation that was incomplete at its limit. It has no result.
+/// An exact operation that was incomplete at its limit, or when a rank left. It has no result.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct Incomplete {
     /// The operation.
@@ -67,6 +67,8 @@ pub struct Incomplete {
     pub aggregates: Vec<u16>,
     /// Of both, ranks without a single packet.
     pub silent: Vec<u16>,
+    /// Ranks that have left the job before they had the result.
+    pub left: Vec<u16>,
     /// Ranks that run another operation under the same id.
     pub differing: Vec<u16>,
 }
@@ -75,6 +77,7 @@ impl fmt::Display for Incomplete {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} is incomplete after {:?}", self.id, self.waited)?;
         let parts = [
+            (": the job was left by ", &self.left),
             (": no packet from ", &self.silent),
             (": missing contributions of ", &self.contributions),
             (": missing aggregates of ", &self.aggregates),
@@ -155,6 +158,7 @@ mod tests {
             contributions: vec![2],
             aggregates: vec![0, 2],
             silent: vec![2],
+            left: vec![],
             differing: vec![],
         };
         assert_eq!(

@@ -87,7 +87,7 @@ pub use core::{
     Batch, CheckPacket, Core, Destination, Event, Heard, HeardInRound, StartError, Transmit,
 };
 pub use driver::port::{PortAddress, PortConfig};
-pub use driver::thread::{Prober, Report, Stopped};
+pub use driver::thread::{Departures, Prober, Report, Stopped};
 pub use driver::udp::UdpConfig;
 pub use driver::{LinkCounters, LinkError};
 pub use element::Element;

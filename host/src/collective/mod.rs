@@ -11,7 +11,7 @@ use crate::codec::{Codec, Coding};
 use crate::config::{Config, Gather, ReceiveBuffer};
 use crate::core::{Core, StartError};
 use crate::driver::port::{PortConfig, PortLink};
-use crate::driver::thread::{Command, Handle, Prober, Reply, Report};
+use crate::driver::thread::{Command, Departures, Handle, Prober, Reply, Report};
 use crate::driver::udp::{self, UdpConfig, UdpLink};
 use crate::driver::{Link, LinkError};
 use crate::exact::{ExactOutcome, Incomplete};
@@ -508,6 +508,11 @@ impl Collective {
     /// Returns a handle that sends check packets to other ranks, also during an operation.
     pub fn prober(&self) -> Prober {
         self.data.prober()
+    }
+
+    /// Returns a handle for notes of ranks that have left the job, also during an operation.
+    pub fn departures(&self) -> Departures {
+        self.data.departures()
     }
 
     /// Records packets and events to `sink` from now on. The data thread calls it, and drops it with the

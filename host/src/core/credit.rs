@@ -75,6 +75,8 @@ struct Receiver {
     /// Number of packets to the group that it has taken.
     group_taken: u64,
     blocked: Option<Blocked>,
+    /// True if its rank has left the job.
+    left: bool,
 }
 
 /// A receiver without credit.
@@ -134,6 +136,7 @@ impl Credit {
             outstanding: VecDeque::new(),
             group_taken: 0,
             blocked: None,
+            left: false,
         };
         Self {
             rank: config.rank,
@@ -157,6 +160,15 @@ impl Credit {
         self.run = run(config);
     }
 
+    /// Notes that `rank` has left: as a receiver it is stalled.
+    pub(super) fn left(&mut self, rank: u16) {
+        if let Some(receiver) = self.receivers.get_mut(usize::from(rank)) {
+            receiver.left = true;
+            receiver.blocked = None;
+            self.blocked.retain(|blocked| *blocked != rank);
+        }
+    }
+
     /// Whether a packet may be sent to `rank` now. A receiver that has been without credit for `patience` is
     /// stalled.
     pub(super) fn flow(&mut self, now: Time, rank: u16, patience: Duration) -> Flow {
@@ -164,6 +176,9 @@ impl Credit {
         let Some(receiver) = self.receivers.get_mut(usize::from(rank)) else {
             return Flow::Open;
         };
+        if receiver.left {
+            return Flow::Stalled;
+        }
         if receiver.has_room(group_sent) {
             return Flow::Open;
         }

@@ -1,6 +1,6 @@
-//! The state of the other ranks across operations: last packets, suspicion, progress.
+//! The state of the other ranks across operations: last packets, suspicion, departure, progress.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use crate::time::Time;
@@ -28,6 +28,10 @@ pub(super) struct Members {
     alone_for: Duration,
     /// End of the time that is included: operations overlap.
     counted_until: Time,
+    /// Ranks that have left, with the times until which operations wait for their last packets.
+    leaving: VecDeque<(Time, u16)>,
+    /// Ranks that have left, after those times.
+    absent: BTreeSet<u16>,
 }
 
 #[derive(Clone, Copy)]
@@ -47,7 +51,52 @@ impl Members {
             started: 0,
             alone_for: Duration::ZERO,
             counted_until: Time::ZERO,
+            leaving: VecDeque::new(),
+            absent: BTreeSet::new(),
         }
+    }
+
+    /// Notes that `rank` has left. Operations wait for its last packets until `until`.
+    pub(super) fn leaves(&mut self, rank: u16, until: Time) {
+        let is_known =
+            self.absent.contains(&rank) || self.leaving.iter().any(|(_, leaving)| *leaving == rank);
+        if !is_known {
+            let at = self.leaving.partition_point(|(other, _)| *other <= until);
+            self.leaving.insert(at, (until, rank));
+        }
+    }
+
+    /// When [`Members::next_absent`] returns a rank.
+    pub(super) fn absent_at(&self) -> Option<Time> {
+        self.leaving.front().map(|(until, _)| *until)
+    }
+
+    /// The next rank that operations do not wait for from now on.
+    pub(super) fn next_absent(&mut self, now: Time) -> Option<u16> {
+        self.absent_at().filter(|until| *until <= now)?;
+        let (_, rank) = self.leaving.pop_front()?;
+        self.absent.insert(rank);
+        Some(rank)
+    }
+
+    /// The ranks that have left.
+    pub(super) fn absent(&self) -> impl Iterator<Item = u16> + '_ {
+        self.absent.iter().copied()
+    }
+
+    /// True if `rank` has left.
+    pub(super) fn has_left(&self, rank: u16) -> bool {
+        self.absent.contains(&rank)
+    }
+
+    /// True if operations do not wait for `rank`: it has left, or was silent for several steps.
+    pub(super) fn is_given_up(&self, rank: u16) -> bool {
+        self.has_left(rank) || self.is_suspected(rank)
+    }
+
+    /// True if all other ranks have left, and none has sent a packet of `step` or of a later one.
+    pub(super) fn have_all_left(&self, step: u32) -> bool {
+        self.absent.len() == self.heard.len() - 1 && self.newest_step() < Some(step)
     }
 
     /// Notes the start of an operation. Returns its number for [`Members::operation_ended`].
@@ -72,6 +121,11 @@ impl Members {
         }
     }
 
+    /// True if `rank` needs nothing of `step` any more: it has left, or has sent a packet of a later step.
+    pub(super) fn is_done_with(&self, rank: u16, step: u32) -> bool {
+        self.has_left(rank) || self.is_past(rank, step)
+    }
+
     /// True if `rank` has sent a packet of a step after `step`.
     pub(super) fn is_past(&self, rank: u16, step: u32) -> bool {
         self.progress.of(rank) > Some(step)
@@ -82,7 +136,7 @@ impl Members {
         self.progress.newest()
     }
 
-    /// True if `rank` was silent for several steps, so operations do not wait for it.
+    /// True if `rank` was silent for several steps.
     pub(super) fn is_suspected(&self, rank: u16) -> bool {
         (self.silent.get(&rank)).is_some_and(|silence| silence.steps >= SUSPECT_AFTER)
     }

@@ -44,7 +44,7 @@
 //! packet of a later step on the same path ([`Config::colocated`]). Aggregates are sent as slots close, in no
 //! fixed order, so a gap among them shows nothing.
 //!
-//! Neither waits for a rank that was silent in three steps, unless all were. Then each operation takes t_B,
+//! Neither waits for a rank that has left ([`Core::left`]), or that was silent in three steps, unless all were. Then each operation takes t_B,
 //! and after ten of them and ten seconds the next one does not start ([`StartError::Alone`]). A packet that
 //! arrives after it was given up still counts until its slot or operation closes.
 
@@ -110,6 +110,9 @@ use weights::Weights;
 
 /// Number of operations whose start time is stored, so that a packet after the end shows how late it is.
 const STARTED: usize = 32;
+
+/// The share of t_B for the last packets of a rank that has left. Our choice: as for overtaken packets where losses are frequent.
+const LAST_PACKETS: u32 = 16;
 
 /// A datagram's destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -255,7 +258,8 @@ impl Core {
     /// When to call [`Core::handle_timeout`]. None while no operation is in progress.
     pub fn poll_timeout(&self) -> Option<Time> {
         let bounded = self.operations.iter().map(Operation::due);
-        bounded.chain(self.exact.due()).min()
+        let next = bounded.chain(self.exact.due()).min()?;
+        Some(self.members.absent_at().map_or(next, |at| at.min(next)))
     }
 
     /// When there may be a datagram to send again without another event, after there was none: pacing, or a
@@ -323,13 +327,13 @@ impl Core {
     /// True if an exact operation is in progress, or others may lack data that this rank has: it should not
     /// leave before [`Core::needed_until`].
     pub fn is_needed(&self) -> bool {
-        (self.exact).may_be_needed(|rank, step| self.members.is_past(rank, step))
+        (self.exact).may_be_needed(|rank, step| self.members.is_done_with(rank, step))
     }
 
     /// For a rank that leaves: when every other rank has all data of exact operations, has given up, or is
     /// gone, judging by its packets until now. None if no rank lacks data.
     pub fn needed_until(&self) -> Option<Time> {
-        (self.exact).needed_until(|rank, step| self.members.is_past(rank, step))
+        (self.exact).needed_until(|rank, step| self.members.is_done_with(rank, step))
     }
 
     /// With [`Config::recycling`]: the corrections of finished operations of `bucket` since the last call,
@@ -377,7 +381,8 @@ impl Core {
 
     /// Applies the bounds that `now` has passed. Early and repeated calls do nothing.
     pub fn handle_timeout(&mut self, now: Time) {
-        if self.poll_timeout().is_none_or(|due| due > now) {
+        let anyone_left = self.give_up_absent(now);
+        if !anyone_left && self.poll_timeout().is_none_or(|due| due > now) {
             return;
         }
         for at in 0..self.operations.len() {
@@ -397,6 +402,37 @@ impl Core {
         }
         self.settle(now);
         self.retire(now);
+    }
+
+    /// Notes that these ranks have left the job and do not come back. Operations wait for their last packets for a sixteenth of
+    /// t_B, because these may be on their way, and then not at all. A rank that has left all others alone starts no further
+    /// operation ([`StartError::Left`]).
+    pub fn left(&mut self, now: Time, ranks: &[u16]) {
+        let Config {
+            rank, ranks: all, ..
+        } = self.config;
+        let until = now + self.deadline.unwrap_or(self.config.t_b) / LAST_PACKETS;
+        for &other in ranks
+            .iter()
+            .filter(|other| **other < all && **other != rank)
+        {
+            self.members.leaves(other, until);
+        }
+    }
+
+    /// Gives up ranks that have left. Returns true if there are more than before.
+    fn give_up_absent(&mut self, now: Time) -> bool {
+        let mut any = false;
+        while let Some(rank) = self.members.next_absent(now) {
+            any = true;
+            self.credit.left(rank);
+            for operation in &mut self.operations {
+                operation.give_up_silent(rank);
+                operation.outbox_mut().release_held();
+            }
+            self.exact.left(rank);
+        }
+        any
     }
 
     /// Returns the next event.
@@ -500,7 +536,7 @@ impl Core {
     /// Removes finished operations. Keeps their counters and buffers.
     fn retire(&mut self, now: Time) {
         let members = &self.members;
-        let past = |rank, step| members.is_past(rank, step);
+        let past = |rank, step| members.is_done_with(rank, step);
         self.totals.phases += self.exact.retire(now, past);
         for operation in &mut self.operations {
             operation.abandon_stalled(now);

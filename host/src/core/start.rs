@@ -42,6 +42,12 @@ pub enum StartError {
         /// The other ranks of the job.
         others: u16,
     },
+    /// All other ranks have left the job.
+    #[error("{id} was not started: all other ranks have left the job")]
+    Left {
+        /// The rejected id.
+        id: OperationId,
+    },
     /// The root is not a rank of the job.
     #[error("{id} is a broadcast from rank {root}: expected a rank from 0 to {last}")]
     Root {
@@ -81,6 +87,7 @@ impl StartError {
             | StartError::Sealed(id)
             | StartError::Past { id, .. }
             | StartError::Alone { id, .. }
+            | StartError::Left { id }
             | StartError::Root { id, .. }
             | StartError::StepUnderWay { id, .. } => id,
         }
@@ -91,7 +98,7 @@ impl Core {
     /// Starts operation `id` with this rank's encoded bucket. All ranks' buckets have the same length.
     ///
     /// # Errors
-    /// [`StartError`]: the id was used, the step before is in progress, or no other rank was heard for long.
+    /// [`StartError`]: the id was used, the step before is in progress, all other ranks have left, or none was heard for long.
     pub fn start(
         &mut self,
         now: Time,
@@ -167,10 +174,14 @@ impl Core {
         {
             return Err(StartError::Root { id, root, last });
         }
+        self.check_left(id)?;
         self.enter_step(id, now)?;
         let incast = self.incast_limit();
         self.exact
             .start(&self.config, (id, exact, incast), values, limit, now);
+        for rank in self.members.absent() {
+            self.exact.left(rank);
+        }
         self.deliver_early(id);
         self.settle(now);
         Ok(())
@@ -197,6 +208,7 @@ impl Core {
                 others: self.config.ranks - 1,
             });
         }
+        self.check_left(id)?;
         self.enter_step(id, now)?;
         let buffers = self.spare_buffers.pop().unwrap_or_default();
         let spare = self.spare_values.pop().unwrap_or_default();
@@ -226,12 +238,12 @@ impl Core {
         if (self.recycler.as_ref()).is_some_and(|recycler| recycler.lapses(id, newest)) {
             operation.lapse(self.config.rank, now);
         }
-        if !self.members.suspects_all() {
-            let suspected = self
-                .others()
-                .filter(|&rank| self.members.is_suspected(rank));
-            suspected.for_each(|rank| operation.give_up_silent(rank));
-        }
+        let given_up = |rank: &u16| match self.members.suspects_all() {
+            true => self.members.has_left(*rank),
+            false => self.members.is_given_up(*rank),
+        };
+        let given_up = self.others().filter(given_up);
+        given_up.for_each(|rank| operation.give_up_silent(rank));
         self.operations.push_back(operation);
         if part == Part::Gather {
             self.take_turns(now, id);
@@ -252,7 +264,14 @@ impl Core {
     /// Number of owners to send to at a time.
     fn incast_limit(&self) -> u16 {
         self.incast
-            .limit(|rank| rank != self.config.rank && !self.members.is_suspected(rank))
+            .limit(|rank| rank != self.config.rank && !self.members.is_given_up(rank))
+    }
+
+    fn check_left(&self, id: OperationId) -> Result<(), StartError> {
+        match self.members.have_all_left(id.step) {
+            true => Err(StartError::Left { id }),
+            false => Ok(()),
+        }
     }
 
     /// Stores an operation's start time, if a tracer or a timeout policy needs it.

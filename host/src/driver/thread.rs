@@ -49,6 +49,8 @@ pub(crate) enum Command {
     Coding(Coding),
     Gather(Gather),
     Deadline(Duration),
+    /// These ranks have left the job.
+    Left(Vec<u16>),
     Report,
     /// Record events.
     Trace(Box<dyn Sink>),
@@ -99,6 +101,20 @@ pub struct Report {
 pub struct Prober {
     commands: Sender<Command>,
     wake: Arc<EventFd>,
+}
+
+/// Notes which ranks have left the job. Usable from any thread, also during an operation.
+#[derive(Clone)]
+pub struct Departures(Prober);
+
+impl Departures {
+    /// Notes that `ranks` have left the job: see [`Core::left`].
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub fn left(&self, ranks: Vec<u16>) -> Result<(), Stopped> {
+        self.0.command(Command::Left(ranks))
+    }
 }
 
 /// The collective has ended, and its data thread with it.
@@ -222,6 +238,10 @@ impl Handle {
 
     pub(crate) fn prober(&self) -> Prober {
         self.prober.clone()
+    }
+
+    pub(crate) fn departures(&self) -> Departures {
+        Departures(self.prober())
     }
 
     /// Waits for the thread's next reply.
@@ -357,6 +377,7 @@ impl<L: Link> DataThread<L> {
                 Ok(Command::Coding(coding)) => self.core.set_coding(coding),
                 Ok(Command::Gather(gather)) => self.core.set_gather(gather),
                 Ok(Command::Deadline(deadline)) => self.core.set_deadline(deadline),
+                Ok(Command::Left(ranks)) => self.core.left(self.now(), &ranks),
                 Ok(Command::Report) => self.answer(Reply::Report(Box::new(self.report()))),
                 Ok(Command::Trace(sink)) => self.core.trace(sink),
                 Ok(Command::Check(packets)) => {

@@ -9,6 +9,7 @@ mod colocated;
 mod common;
 mod counted;
 mod credit;
+mod departures;
 mod elements;
 mod exact;
 mod exactness;

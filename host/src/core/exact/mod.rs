@@ -4,7 +4,7 @@
 //! same packets with the flag EXACT. But a slot closes only with all of its contributions, and nothing is
 //! replaced by zero. An owner requests missing slots from sources, a receiver from owners (CONTROL): at once
 //! if a loss is known, else after a wait that doubles each time, until the slot arrives or the operation's
-//! limit passes, which is an error.
+//! limit passes, which is an error. It is an error as soon as a rank has left that has to deliver some of them.
 //!
 //! A rank with the result announces it (FEEDBACK). It answers requests until all others have announced it, or
 //! have started a later step, or its limit has passed once more. An operation to which all ranks contribute
@@ -80,6 +80,11 @@ impl ExactOperations {
     ) {
         let operation = ExactOperation::new(config, what, values, limit, now);
         self.operations.push(operation);
+    }
+
+    /// Notes that `rank` has left the job.
+    pub(super) fn left(&mut self, rank: u16) {
+        self.operations.iter_mut().for_each(|o| o.left(rank));
     }
 
     pub(super) fn counters(&self) -> ExactCounters {

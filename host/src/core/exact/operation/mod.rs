@@ -77,6 +77,14 @@ struct Peer {
     differs: bool,
     /// True if it has the result.
     done: bool,
+    /// True if it has left the job.
+    left: bool,
+}
+
+impl Peer {
+    fn is_missing(&self) -> bool {
+        self.contributions.missing() + self.aggregates.missing() > 0
+    }
 }
 
 struct Notice {
@@ -126,6 +134,7 @@ impl ExactOperation {
                 last: now,
                 differs: false,
                 done: false,
+                left: false,
             }
         });
         let others = || (0..ranks).filter(|&other| other != rank);
@@ -189,7 +198,7 @@ impl ExactOperation {
         now: Time,
     ) -> Option<Result<(ExactOutcome, Vec<f32>), Incomplete>> {
         let complete = self.missing == 0;
-        if self.ended || !(complete || now >= self.until) {
+        if self.ended || !(complete || now >= self.until || self.is_hopeless()) {
             return None;
         }
         self.ended = true;
@@ -215,6 +224,19 @@ impl ExactOperation {
         Some(Ok((outcome, std::mem::take(&mut self.result))))
     }
 
+    /// Notes that `rank` has left the job.
+    pub(super) fn left(&mut self, rank: u16) {
+        self.peers[usize::from(rank)].left = true;
+        self.held = false;
+    }
+
+    /// True if a rank has left that this one or another needs.
+    fn is_hopeless(&self) -> bool {
+        let all_contribute = !matches!(self.exact, Exact::Broadcast { .. });
+        let mut left = self.peers.iter().filter(|peer| peer.left && !peer.done);
+        left.any(|peer| peer.is_missing() || all_contribute && !peer.heard)
+    }
+
     fn incomplete(&self, waited: Duration) -> Incomplete {
         let which = |is: &dyn Fn(&Peer) -> bool| -> Vec<u16> {
             let peers = (0u16..).zip(&self.peers);
@@ -223,13 +245,13 @@ impl ExactOperation {
                 .map(|(rank, _)| rank)
                 .collect()
         };
-        let lacks = |peer: &Peer| peer.contributions.missing() + peer.aggregates.missing() > 0;
         Incomplete {
             id: self.id,
             waited,
             contributions: which(&|peer| peer.contributions.missing() > 0),
             aggregates: which(&|peer| peer.aggregates.missing() > 0),
-            silent: which(&|peer| !peer.heard && lacks(peer)),
+            silent: which(&|peer| !peer.heard && peer.is_missing()),
+            left: which(&|peer| peer.left && !peer.done),
             differing: which(&|peer| peer.differs),
         }
     }

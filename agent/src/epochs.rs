@@ -188,12 +188,21 @@ pub struct Follower<T> {
     /// This rank's first operation, if that is not the job's first.
     first: watch::Sender<Option<u32>>,
     suspects: watch::Sender<Vec<u32>>,
+    /// Receives the ranks of this epoch that have left.
+    left: Box<dyn Fn(Vec<u16>) + Send>,
+    /// Why the job's operations cannot begin.
+    cannot_begin: watch::Sender<Option<String>>,
 }
 
 impl<T> Follower<T> {
     /// Creates the follower of a rank with the operations `epochs`. `open` opens its resources for another
-    /// epoch.
-    pub fn new(membership: &Membership, epochs: Epochs<T>, open: Open<T>) -> Self {
+    /// epoch, `left` gets the ranks of this one that have left.
+    pub fn new(
+        membership: &Membership,
+        epochs: Epochs<T>,
+        open: Open<T>,
+        left: impl Fn(Vec<u16>) + Send + 'static,
+    ) -> Self {
         Self {
             job: membership.job.clone(),
             id: membership.id,
@@ -202,12 +211,19 @@ impl<T> Follower<T> {
             open,
             first: watch::Sender::default(),
             suspects: watch::Sender::default(),
+            left: Box::new(left),
+            cannot_begin: watch::Sender::default(),
         }
     }
 
     /// This rank's first operation, once it is known, if that is not the job's first.
     pub fn first(&self) -> watch::Receiver<Option<u32>> {
         self.first.subscribe()
+    }
+
+    /// The reason that the job's operations cannot begin, if there is one.
+    pub fn cannot_begin(&self) -> watch::Receiver<Option<String>> {
+        self.cannot_begin.subscribe()
     }
 
     /// The sender for the ranks that this one suspects.
@@ -280,6 +296,15 @@ impl<T: Send> member_session::Member for Follower<T> {
         drop(dropped);
     }
 
+    fn left(&mut self, ranks: &[u32]) {
+        let ranks = ranks.iter().filter_map(|rank| u16::try_from(*rank).ok());
+        (self.left)(ranks.collect());
+    }
+
+    fn cannot_begin(&mut self, reason: &str) {
+        self.cannot_begin.send_replace(Some(reason.to_owned()));
+    }
+
     fn suspects(&self) -> watch::Receiver<Vec<u32>> {
         self.suspects.subscribe()
     }
@@ -325,7 +350,8 @@ mod tests {
             9 => Err("its socket is taken".to_owned()),
             id => Ok(id),
         });
-        (epochs.clone(), Follower::new(&membership, epochs, open))
+        let follower = Follower::new(&membership, epochs.clone(), open, |_| {});
+        (epochs, follower)
     }
 
     #[tokio::test]

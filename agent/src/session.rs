@@ -119,6 +119,7 @@ pub struct Session {
     pub suspects: watch::Sender<Vec<u32>>,
     here: watch::Receiver<bool>,
     first: watch::Receiver<Option<u32>>,
+    cannot_begin: watch::Receiver<Option<String>>,
     configure: Configure,
     /// Until it attends.
     unattended: Option<Unattended>,
@@ -149,13 +150,15 @@ pub enum Departure {
     LeftOut(String),
     /// Its epoch is over or was cancelled, for this reason.
     Ended(String),
+    /// Operations cannot begin, because a member was refused or has left.
+    CannotBegin(String),
 }
 
 impl Departure {
     /// The reason.
     pub fn reason(&self) -> &str {
         match self {
-            Departure::LeftOut(why) | Departure::Ended(why) => why,
+            Departure::LeftOut(why) | Departure::Ended(why) | Departure::CannotBegin(why) => why,
         }
     }
 }
@@ -241,6 +244,7 @@ impl Session {
             Link::Port(fd) => Collective::over_port(config, membership.port(fd))?,
         };
         let probes = Probes::new(collective.prober());
+        let departures = collective.departures();
         let epochs = Epochs::new();
         let again = (context.clone(), configure.clone());
         let follower = Follower::new(
@@ -251,6 +255,10 @@ impl Session {
                 let opened = Self::open(context, &membership, Link::Udp, configure);
                 opened.map(Box::new).map_err(|error| error.to_string())
             }),
+            move |ranks| {
+                // Fails if the collective has ended.
+                let _ = departures.left(ranks);
+            },
         );
         Ok(Self {
             membership: membership.clone(),
@@ -260,6 +268,7 @@ impl Session {
             suspects: follower.suspects(),
             here: probes.all_here(),
             first: follower.first(),
+            cannot_begin: follower.cannot_begin(),
             configure: configure.clone(),
             unattended: Some(Unattended {
                 attendance,
@@ -327,8 +336,11 @@ impl Session {
     pub async fn ready(&mut self, context: &Context) -> Result<Start, Departure> {
         loop {
             let (mut here, mut first) = (self.here.clone(), self.first.clone());
+            let mut cannot_begin = self.cannot_begin.clone();
             let epochs = self.epochs.clone();
             tokio::select! {
+                // A member may leave soon after operations have begun.
+                biased;
                 // A channel whose sender is gone means that the epoch is over, which the last branch reports.
                 Ok(_) = here.wait_for(|here| *here) => {
                     return Ok(Start { first: 0, together: true });
@@ -336,6 +348,10 @@ impl Session {
                 Ok(first) = first.wait_for(Option::is_some) => {
                     let first = first.unwrap_or_default();
                     return Ok(Start { first, together: false });
+                }
+                Ok(reason) = cannot_begin.wait_for(Option::is_some) => {
+                    let reason = reason.clone().unwrap_or_default();
+                    return Err(Departure::CannotBegin(reason));
                 }
                 over = epochs.over_before_it_began() => match over {
                     Go::Over(Next::Place(next)) => drop(self.go_over(next, 0, context)),

@@ -48,6 +48,12 @@ pub trait Member: Send {
     /// Called when a pending change is cancelled.
     fn cancel(&mut self);
 
+    /// Called when members of this epoch have left; they do not come back in it. Ranks may be repeated.
+    fn left(&mut self, _ranks: &[u32]) {}
+
+    /// Called when the job's operations cannot begin, with the reason. Has no meaning after they have begun.
+    fn cannot_begin(&mut self, _reason: &str) {}
+
     /// The ranks that this member suspects, and every change of them.
     fn suspects(&self) -> watch::Receiver<Vec<u32>>;
 }
@@ -137,6 +143,8 @@ impl Client {
                 }
                 Some(Order::Begin(decided)) => member.begin(&decided),
                 Some(Order::Cancel(_)) => member.cancel(),
+                Some(Order::Left(members)) => member.left(&members.ranks),
+                Some(Order::CannotBegin(it)) => member.cannot_begin(&it.reason),
                 // No event that this member knows.
                 None => {}
             }

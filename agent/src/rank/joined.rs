@@ -28,7 +28,7 @@ pub struct JoinedRank {
 pub(super) enum Ready {
     /// Operations may start.
     Begins(Start),
-    /// The rank was removed from its job and has left, with the reason.
+    /// The rank has left, because it was removed or its job cannot begin: the reason.
     Removed(String),
 }
 
@@ -172,8 +172,12 @@ impl JoinedRank {
                 continue;
             }
             let Membership { job, rank, .. } = &session.membership;
-            let why = departure.reason();
-            let removed = format!("rank {rank} of job {job} was removed: {why}");
+            let removed = match departure {
+                Departure::CannotBegin(why) => format!("job {job} cannot begin: {why}"),
+                Departure::LeftOut(why) | Departure::Ended(why) => {
+                    format!("rank {rank} of job {job} was removed: {why}")
+                }
+            };
             self.leave(&context.client).await;
             return Ok(Ready::Removed(removed));
         }

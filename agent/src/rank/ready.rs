@@ -16,7 +16,7 @@ use crate::{Context, SessionError, Start};
 pub struct ReadyRanks {
     /// Ranks whose operations may start.
     pub begin: Vec<(JoinedRank, Start)>,
-    /// One line for each rank that was removed from its job.
+    /// One line for each rank that was removed from its job, or whose job cannot begin.
     pub removed: Vec<String>,
 }
 

@@ -123,7 +123,7 @@ pub fn run(work: Work, mut rank: RunningRank) -> Result<Done> {
                 Departure::LeftOut(why) => {
                     eprintln!("rank {number} leaves the job before operation {step}: {why}");
                 }
-                Departure::Ended(why) => {
+                Departure::Ended(why) | Departure::CannotBegin(why) => {
                     eprintln!("rank {number} stops: {why}");
                     stopped = Some(why);
                 }
@@ -141,6 +141,11 @@ pub fn run(work: Work, mut rank: RunningRank) -> Result<Done> {
         let outcome = match rank.allreduce(id, &mut bucket) {
             Err(Error::Start(StartError::Alone { operations, .. })) => {
                 eprintln!("rank {number} stops: no packets of others in {operations} operations");
+                break;
+            }
+            Err(Error::Start(error @ StartError::Left { .. })) => {
+                eprintln!("rank {number} stops: {error}");
+                stopped = Some(error.to_string());
                 break;
             }
             outcome => outcome?,

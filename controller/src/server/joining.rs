@@ -16,6 +16,7 @@ use ultima_planner::names::some_of;
 use super::controller::{Controller, JobState, state_alone};
 use super::error::JobRequestError;
 use super::membership::change::begin_next_epoch;
+use super::membership::departure;
 use super::proof::{Proof, check_member};
 use super::registry::Registry;
 use super::registry::epochs::EpochRef;
@@ -275,6 +276,9 @@ impl Controller {
                 record.seats.leave(*rank, knows_key, has_begun)
             })
         };
+        if let Some(member) = left {
+            departure::left(self, &mut self.registry(), member);
+        }
         match left {
             Some((job, rank)) => {
                 // A member that leaves before the new epoch begins loses its place there too.

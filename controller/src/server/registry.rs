@@ -164,6 +164,8 @@ impl Registry {
             // Members have joined an epoch that was ready.
             is_ready: !is_coming && seats.states().any(|seat| seat != Seat::Free),
             seats,
+            has_met: false,
+            obstacle: None,
             losses: Losses::default(),
             sample: Arc::default(),
             tail_drops: Arc::default(),

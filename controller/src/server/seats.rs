@@ -107,6 +107,8 @@ pub struct Seats {
     calls: u64,
     /// True once the last free seat is taken.
     complete: watch::Sender<bool>,
+    /// The ranks with [`Seat::Left`].
+    left: watch::Sender<Vec<Rank>>,
     /// The number of changes so far.
     changes: u64,
     /// The number of changes that are stored.
@@ -137,6 +139,7 @@ impl Seats {
             seats,
             calls: 0,
             complete: watch::Sender::new(false),
+            left: watch::Sender::default(),
             changes: 0,
             kept: 0,
         }
@@ -150,10 +153,13 @@ impl Seats {
             .collect();
         let is_free = |entry: &SeatEntry| matches!(entry.seat, Seat::Free | Seat::Vacated);
         let complete = !seats.iter().any(is_free);
+        let left = by_rank(seats.iter()).filter(|(_, entry)| entry.seat == Seat::Left);
+        let left = left.map(|(rank, _)| rank).collect();
         Seats {
             seats,
             calls: 0,
             complete: watch::Sender::new(complete),
+            left: watch::Sender::new(left),
             changes: 0,
             kept: 0,
         }
@@ -279,10 +285,16 @@ impl Seats {
         {
             *entry = SeatEntry::new(entry.host, seat, Attempt::default());
             self.changes += 1;
-            if seat != Seat::Left {
-                self.complete.send_replace(false);
+            match seat {
+                Seat::Left => self.left.send_modify(|left| left.push(rank)),
+                _ => drop(self.complete.send_replace(false)),
             }
         }
+    }
+
+    /// The ranks with [`Seat::Left`], in the order in which their members left. No other member gets them.
+    pub fn left(&self) -> watch::Receiver<Vec<Rank>> {
+        self.left.subscribe()
     }
 
     /// True if all members have joined; some may have left since.

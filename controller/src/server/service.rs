@@ -258,8 +258,8 @@ impl Control for ControlService {
             proof,
             attributes,
         )?;
-        let (member, orders) = match opened {
-            Opened::Session(member, orders) => (member, orders),
+        let (member, messages) = match opened {
+            Opened::Session(member, messages) => (member, messages),
             Opened::Missed(messages) => {
                 let (answers, stream) = mpsc::channel(messages.len().max(1));
                 for message in messages {
@@ -272,14 +272,14 @@ impl Control for ControlService {
         };
         if let Err(closed) = self.controller.open() {
             // `close` has ended the earlier sessions. This one ends with its orders.
-            drop(orders);
+            drop(messages);
             self.controller.sessions.notify(member.job);
             return Err(closed.into());
         }
         let (answers, stream) = mpsc::channel(1);
         let controller = Arc::clone(&self.controller);
         tokio::spawn(async move {
-            let passing = pass_on(&controller, member, orders, &answers, requests);
+            let passing = pass_on(&controller, member, messages, &answers, requests);
             streams::run(&answers, controller.stopped(), passing).await;
             controller.sessions.notify(member.job);
         });

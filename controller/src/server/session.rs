@@ -10,7 +10,9 @@ use ultima_api::v1::attend_response::Order as Message;
 use ultima_api::v1::{self as api, RoundReport};
 
 use super::controller::Controller;
-use super::membership::member_messages::{FromMember, is_sent, prepared, receive, waits_to_send};
+use super::membership::member_messages::{
+    ForMember, FromMember, is_sent, prepared, receive, waits_to_send,
+};
 use super::membership::preparation::Preparation;
 use super::message_room::InFlight;
 use super::sessions::{MemberId, Order};
@@ -35,7 +37,10 @@ struct Reservation<'a> {
 pub async fn pass_on(
     controller: &Controller,
     member: MemberId,
-    mut orders: mpsc::Receiver<Order>,
+    ForMember {
+        mut orders,
+        mut departures,
+    }: ForMember,
     answers: &Answers,
     mut requests: Streaming<api::AttendRequest>,
 ) {
@@ -87,6 +92,7 @@ pub async fn pass_on(
                 Some(Order::Message(message)) => message,
                 None => return,
             },
+            left = departures.next(), if takes_orders => left,
             request = requests.message() => {
                 let Ok(Some(api::AttendRequest { event })) = request else { return };
                 let message = match event {

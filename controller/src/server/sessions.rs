@@ -140,22 +140,24 @@ impl Sessions {
         })
     }
 
-    /// If all `members` of a job have a session, notifies them that operations begin.
-    pub fn meet(&self, job: JobId, members: usize) {
+    /// If all `members` of a job have a session, notifies them that operations begin, and returns true.
+    pub fn meet(&self, job: JobId, members: usize) -> bool {
         // Cheap check first: only a scan finds the members that have gone.
         let may_be_all = |here: &Here| here.get(&job).is_some_and(|of_job| of_job.len() >= members);
         if !may_be_all(&self.lock()) {
-            return;
+            return false;
         }
         self.of_job(job, |here| {
-            if here.len() == members {
+            let are_all = here.len() == members;
+            if are_all {
                 for session in here.values() {
                     // A full channel means that the member was notified before, and is in a check
                     // round.
                     let _ = (session.orders).try_send(Order::Message(Message::AllHere(AllHere {})));
                 }
             }
-        });
+            are_all
+        })
     }
 
     /// Ends a member's session, because it has left.

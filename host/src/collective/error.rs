@@ -57,10 +57,16 @@ pub enum Error {
     /// The ranks agreed to stop.
     #[error(transparent)]
     Stop(#[from] StopError),
-    /// An exact operation missed packets at its limit.
+    /// An exact operation missed packets at its limit, or when a rank left.
     #[error(transparent)]
-    Incomplete(#[from] Incomplete),
+    Incomplete(Box<Incomplete>),
     /// The link failed.
     #[error(transparent)]
     Link(#[from] LinkError),
+}
+
+impl From<Incomplete> for Error {
+    fn from(incomplete: Incomplete) -> Self {
+        Error::Incomplete(Box::new(incomplete))
+    }
 }

@@ -111,8 +111,10 @@ use weights::Weights;
 /// Number of operations whose start time is stored, so that a packet after the end shows how late it is.
 const STARTED: usize = 32;
 
-/// The share of t_B for the last packets of a rank that has left. Our choice: as for overtaken packets where losses are frequent.
+/// The share of t_B for the last packets of a rank that has left, and the longest such time. Our choice: as for overtaken
+/// packets where losses are frequent, but no longer than a queue in the network takes.
 const LAST_PACKETS: u32 = 16;
+const LAST_PACKETS_AT_MOST: Duration = Duration::from_millis(250);
 
 /// A datagram's destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -405,13 +407,14 @@ impl Core {
     }
 
     /// Notes that these ranks have left the job and do not come back. Operations wait for their last packets for a sixteenth of
-    /// t_B, because these may be on their way, and then not at all. A rank that has left all others alone starts no further
+    /// t_B at most, because these may be on their way, and then not at all. A rank that has left all others alone starts no further
     /// operation ([`StartError::Left`]).
     pub fn left(&mut self, now: Time, ranks: &[u16]) {
         let Config {
             rank, ranks: all, ..
         } = self.config;
-        let until = now + self.deadline.unwrap_or(self.config.t_b) / LAST_PACKETS;
+        let wait = self.deadline.unwrap_or(self.config.t_b) / LAST_PACKETS;
+        let until = now + wait.min(LAST_PACKETS_AT_MOST);
         for &other in ranks
             .iter()
             .filter(|other| **other < all && **other != rank)

@@ -243,7 +243,7 @@ impl Managed {
             .enter(step)
             .map_err(|departure| match departure {
                 Departure::LeftOut(why) => format!("this rank leaves before step {step}: {why}"),
-                Departure::Ended(why) => why,
+                Departure::Ended(why) | Departure::CannotBegin(why) => why,
             })
     }
 

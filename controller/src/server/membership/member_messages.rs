@@ -20,6 +20,7 @@ use super::super::registry::record::{Record, Stage};
 use super::super::report::record_key;
 use super::super::seats::Seat;
 use super::super::sessions::{Attributes, MemberId, Order};
+use super::departure::{Departures, admitted, message, refused};
 use super::preparation::Preparation;
 
 /// A message from a member.
@@ -33,11 +34,16 @@ pub enum FromMember {
     Suspects(api::Suspects),
 }
 
+/// The messages for a member.
+pub struct ForMember {
+    pub orders: mpsc::Receiver<Order>,
+    pub departures: Departures,
+}
+
 /// The result of opening a session.
-#[derive(Debug)]
 pub enum Opened {
-    /// The session is open: its member, and the orders for it until it or its job ends.
-    Session(MemberId, mpsc::Receiver<Order>),
+    /// The session is open: its member, and the messages for it until it or its job ends.
+    Session(MemberId, ForMember),
     /// The epoch is over. These messages bring the member to the next one.
     Missed(Vec<Message>),
 }
@@ -56,7 +62,7 @@ pub fn open_session(
     attributes: Attributes,
 ) -> Result<Opened, JobRequestError> {
     // Locked to the end: a removal, a leave or a change of members after this sees the session.
-    let registry = controller.registry();
+    let mut registry = controller.registry();
     let now = registry.named(name)?;
     let Some(record) = registry.numbered(name, of) else {
         let missed = missed(now, of, rank);
@@ -82,14 +88,20 @@ pub fn open_session(
     check_member(&controller.fabric, record, rank, proof)?;
     // Members of the next epoch have the settings of this one.
     let current = (now.job.id != record.job.id).then_some((now.job.id, None));
-    for (job, own) in [(record.job.id, Some(rank))].into_iter().chain(current) {
-        if let Some(mismatch) = controller.sessions.mismatch(job, own, &attributes) {
-            return Err(JobRequestError::Settings {
-                name: name.to_owned(),
-                rank: rank.0,
-                mismatch,
-            });
-        }
+    let member = MemberId {
+        job: record.job.id,
+        rank,
+    };
+    let mut others = [(member.job, Some(rank))].into_iter().chain(current);
+    let mismatch =
+        others.find_map(|(job, own)| controller.sessions.mismatch(job, own, &attributes));
+    if let Some(mismatch) = mismatch {
+        refused(controller, &mut registry, (member.job, rank), &mismatch);
+        return Err(JobRequestError::Settings {
+            name: name.to_owned(),
+            rank: rank.0,
+            mismatch,
+        });
     }
     let mut messages = Vec::new();
     if record.stage == Stage::Current && registry.next_of(record.job.id).is_none() {
@@ -103,25 +115,28 @@ pub fn open_session(
             first_operation,
         }));
     }
-    let member = MemberId {
-        job: record.job.id,
-        rank,
+    let departures = Departures::of(record);
+    let Some(record) = registry.get_mut(member.job) else {
+        return Err(not_joined());
     };
+    admitted(record, rank);
+    messages.extend(record.obstacle.as_ref().map(message));
     let orders = controller.sessions.add(member, attributes, messages);
-    if begins_together(record) {
-        controller
-            .sessions
-            .meet(record.job.id, record.job.members.len());
-    }
-    Ok(Opened::Session(member, orders))
+    meet_in(controller, record);
+    let messages = ForMember { orders, departures };
+    Ok(Opened::Session(member, messages))
 }
 
 /// Starts the operations of an epoch that is decided by now, if all members have a session.
 pub fn meet(controller: &Controller, id: JobId) {
-    let registry = controller.registry();
-    if let Some(record) = registry.get(id).filter(|record| begins_together(record)) {
-        controller.sessions.meet(id, record.job.members.len());
+    if let Some(record) = controller.registry().get_mut(id) {
+        meet_in(controller, record);
     }
+}
+
+fn meet_in(controller: &Controller, record: &mut Record) {
+    let (id, members) = (record.job.id, record.job.members.len());
+    record.has_met |= begins_together(record) && controller.sessions.meet(id, members);
 }
 
 /// Processes a message from a member.
@@ -181,7 +196,7 @@ fn missed(now: &Record, of: EpochRef, rank: u32) -> Option<(Unmade, Rank, Rank)>
 /// True if an epoch's members begin together with operation 0 when all have a session. The next
 /// epoch has no first operation yet; in an epoch that began in a running job each member begins by
 /// itself.
-fn begins_together(record: &Record) -> bool {
+pub fn begins_together(record: &Record) -> bool {
     let first = record.origin.as_ref().map_or(Some(0), |it| it.first);
     record.stage != Stage::Coming && first == Some(0)
 }

@@ -42,6 +42,10 @@ pub struct Record {
     pub origin: Option<Origin>,
     /// The change that leads to this epoch, until it has ended.
     pub change: Option<Change>,
+    /// True once all members had a session at the same time. A controller that has restored the job does not know.
+    pub has_met: bool,
+    /// The member without which operations cannot begin.
+    pub obstacle: Option<Obstacle>,
     /// Suspected members.
     pub suspicion: Suspicion,
     /// Why the last change of members did not happen.
@@ -50,6 +54,14 @@ pub struct Record {
     pub evict_not_before: Option<Instant>,
     /// True while an eviction of suspects is in progress.
     pub is_evicting: bool,
+}
+
+/// A member that was refused, or has left, before operations began.
+#[derive(Clone, Debug)]
+pub struct Obstacle {
+    pub rank: Rank,
+    /// Names the member, for the others.
+    pub reason: String,
 }
 
 /// The relation of an epoch to its job.

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tonic::Code;
 use ultima_api::client::{Client, ClientError};
-use ultima_api::member_session::{Fixed, Prober};
+use ultima_api::member_session::{Fixed, Member, Prober};
 use ultima_api::v1::{self as api, MemberState};
 use ultima_planner::job::JobSpec;
 
@@ -282,6 +282,112 @@ fn attend(
             .await
     });
     (attending, all_here)
+}
+
+/// A member's reports about others: those that left, and why the job cannot begin.
+#[derive(Default)]
+struct Witness {
+    left: watch::Sender<Vec<u32>>,
+    cannot_begin: watch::Sender<String>,
+    suspects: watch::Sender<Vec<u32>>,
+}
+
+impl Member for Witness {
+    fn prepare(&mut self, _: &api::PrepareEpoch) -> Result<u32, String> {
+        Err("no change is expected".into())
+    }
+
+    fn begin(&mut self, _: &api::BeginEpoch) {}
+
+    fn cancel(&mut self) {}
+
+    fn left(&mut self, ranks: &[u32]) {
+        self.left.send_modify(|left| left.extend(ranks));
+    }
+
+    fn cannot_begin(&mut self, reason: &str) {
+        self.cannot_begin.send_replace(reason.to_owned());
+    }
+
+    fn suspects(&self) -> watch::Receiver<Vec<u32>> {
+        self.suspects.subscribe()
+    }
+}
+
+#[tokio::test]
+async fn members_learn_which_others_were_refused_or_have_left() {
+    let (_switch, _handle, client) = start(Target::of_run()).await;
+    let hosts = ["h1", "h2", "h3"];
+    client.create_job(&spec("train", &hosts)).await.unwrap();
+    let mut seats = Vec::new();
+    for host in hosts {
+        seats.push(client.join("train", host, Duration::ZERO).await.unwrap());
+    }
+    let attendance = |rank: usize, element: &str| api::Attendance {
+        slot_bytes: 1408,
+        settings: [("element".into(), element.into())].into(),
+        ..seats[rank].attendance("train")
+    };
+    let attend = |rank| {
+        let (attendance, client) = (attendance(rank, "f32"), client.clone());
+        let (mut witness, (here, all_here)) = (Witness::default(), watch::channel(false));
+        let reports = (witness.left.subscribe(), witness.cannot_begin.subscribe());
+        let attending = tokio::spawn(async move {
+            let mut listener = Listener(here);
+            let attended = client.attend(attendance, &mut listener, &mut witness);
+            drop(attended.await);
+        });
+        (attending, all_here, reports)
+    };
+    let mut first = attend(0);
+    until(async || client.check("train").await.unwrap().attending.len() == 1).await;
+    let (refused, _) = self::attend(&client, attendance(1, "bf16"));
+    assert_eq!(refusal(refused.await.unwrap()).0, Code::InvalidArgument);
+    // It attends after the refusal.
+    let mut third = attend(2);
+    for (.., (_, cannot_begin)) in [&mut first, &mut third] {
+        let reason = cannot_begin.wait_for(|reason| !reason.is_empty()).await;
+        let expected = "rank 1 on h2 was refused: it has element bf16, the others have f32: \
+                        start all ranks with the same settings";
+        assert_eq!(*reason.unwrap(), expected);
+    }
+    // With the others' settings it is admitted.
+    let mut second = attend(1);
+    for (_, all_here, _) in [&mut first, &mut second, &mut third] {
+        all_here.wait_for(|told| *told).await.unwrap();
+    }
+    client.leave(seats[2].leave("train")).await.unwrap();
+    // One member attends again.
+    second.0.abort();
+    second = attend(1);
+    for (.., (left, _)) in [&mut first, &mut second] {
+        let left = left.wait_for(|left| !left.is_empty()).await.unwrap();
+        assert_eq!(*left, [2]);
+    }
+    assert_eq!(*second.2.1.borrow(), "", "operations had begun");
+}
+
+/// Members that have joined, of which one leaves before the last one attends.
+#[tokio::test]
+async fn a_member_that_leaves_before_operations_begin_is_reported() {
+    let (_switch, _handle, client) = start(Target::of_run()).await;
+    client
+        .create_job(&spec("train", &["h1", "h2"]))
+        .await
+        .unwrap();
+    let one = client.join("train", "h1", Duration::ZERO).await.unwrap();
+    let other = client.join("train", "h2", Duration::ZERO).await.unwrap();
+    client.leave(other.leave("train")).await.unwrap();
+    let mut witness = Witness::default();
+    let mut cannot_begin = witness.cannot_begin.subscribe();
+    let (here, _) = watch::channel(false);
+    let mut listener = Listener(here);
+    tokio::select! {
+        ended = client.attend(one.attendance("train"), &mut listener, &mut witness) => panic!("{ended:?}"),
+        reason = cannot_begin.wait_for(|reason| !reason.is_empty()) => {
+            assert_eq!(*reason.unwrap(), "rank 1 on h2 left before the first operation");
+        }
+    }
 }
 
 #[tokio::test]

@@ -1,0 +1,129 @@
+//! Reports to members about other members of their epoch that were refused or have left.
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+use ultima_api::v1::attend_response::Order as Message;
+use ultima_api::v1::{CannotBegin, MembersLeft};
+use ultima_planner::job::{JobId, Rank};
+
+use super::super::controller::Controller;
+use super::super::registry::Registry;
+use super::super::registry::record::{Obstacle, Record};
+use super::super::seats::Seat;
+use super::super::sessions::Mismatch;
+use super::member_messages::begins_together;
+
+/// The shortest time between two reports to one member: members of a large job leave together.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// The members of an epoch that have left and that one session has not reported.
+pub struct Departures {
+    left: watch::Receiver<Vec<Rank>>,
+    reported: usize,
+    not_before: Instant,
+    /// True when the epoch is removed.
+    ended: bool,
+}
+
+impl Departures {
+    /// Reports all members that have left, and those that leave later.
+    pub fn of(record: &Record) -> Self {
+        let mut left = record.seats.left();
+        left.mark_changed();
+        Self {
+            left,
+            reported: 0,
+            not_before: Instant::now(),
+            ended: false,
+        }
+    }
+
+    /// The next report. Waits until members leave; forever if the epoch is removed.
+    pub async fn next(&mut self) -> Message {
+        loop {
+            sleep_until(self.not_before).await;
+            if self.ended || self.left.changed().await.is_err() {
+                self.ended = true;
+                std::future::pending::<()>().await;
+            }
+            let left = self.left.borrow_and_update();
+            let ranks: Vec<u32> = left[self.reported..]
+                .iter()
+                .map(|rank| rank.0.into())
+                .collect();
+            if !ranks.is_empty() {
+                self.reported = left.len();
+                self.not_before = Instant::now() + PAUSE;
+                return Message::Left(MembersLeft { ranks });
+            }
+        }
+    }
+}
+
+/// Notes that the controller refuses a member because of a setting.
+pub fn refused(
+    controller: &Controller,
+    registry: &mut Registry,
+    (id, rank): (JobId, Rank),
+    mismatch: &Mismatch,
+) {
+    let Mismatch {
+        field,
+        has,
+        expected,
+    } = mismatch;
+    let why = format!(
+        "was refused: it has {field} {has}, the others have {expected}: start all ranks with the same settings"
+    );
+    obstructs(controller, registry, (id, rank), &why);
+}
+
+/// Notes that a member has given its rank up.
+pub fn left(controller: &Controller, registry: &mut Registry, (id, rank): (JobId, Rank)) {
+    let Some(record) = registry.get_mut(id) else {
+        return;
+    };
+    match record.seats.state(rank) {
+        Some(Seat::Left) => {
+            let why = "left before the first operation";
+            obstructs(controller, registry, (id, rank), why);
+        }
+        // Another member may get the rank.
+        _ => admitted(record, rank),
+    }
+}
+
+/// Notes that `rank` is no obstacle any more.
+pub fn admitted(record: &mut Record, rank: Rank) {
+    record.obstacle.take_if(|obstacle| obstacle.rank == rank);
+}
+
+/// Reports to all members that operations cannot begin, for the first such reason.
+fn obstructs(
+    controller: &Controller,
+    registry: &mut Registry,
+    (id, rank): (JobId, Rank),
+    why: &str,
+) {
+    let Some(record) = registry.get_mut(id) else {
+        return;
+    };
+    if record.has_met || record.obstacle.is_some() || !begins_together(record) {
+        return;
+    }
+    let host = record.job.members.get(usize::from(rank.0));
+    let host = host.map_or("?", |member| &controller.fabric.host(member.host).name);
+    let reason = format!("rank {} on {host} {why}", rank.0);
+    let obstacle = record.obstacle.insert(Obstacle { rank, reason });
+    let message = message(obstacle);
+    controller.sessions.send_to_all(id, &message);
+}
+
+/// The report of an obstacle.
+pub fn message(obstacle: &Obstacle) -> Message {
+    Message::CannotBegin(CannotBegin {
+        reason: obstacle.reason.clone(),
+    })
+}

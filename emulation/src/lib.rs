@@ -17,9 +17,7 @@ use ultima_p4runtime::tofino::{Chip, METER, TofinoProgram};
 use ultima_p4runtime::v1::entity::Entity;
 use ultima_p4runtime::v1::packet_replication_engine_entry::Type as PreType;
 use ultima_p4runtime::v1::update::Type as UpdateType;
-use ultima_p4runtime::v1::{
-    CloneSessionEntry, MulticastGroupEntry, Replica, digest_entry, write_request::Atomicity,
-};
+use ultima_p4runtime::v1::{CloneSessionEntry, MulticastGroupEntry, Replica, digest_entry};
 use ultima_switch::engine::Limits;
 use ultima_switch::target::{Refusal, Target};
 
@@ -42,16 +40,6 @@ impl Target for Tofino {
     fn check_port(&self, port: u16) -> Result<(), Refusal> {
         let checked = self.0.check_front_panel(port);
         checked.map_err(|fault| self.refusal(Code::InvalidArgument, fault.to_string()))
-    }
-
-    fn check_batch(&self, atomicity: i32) -> Result<(), Refusal> {
-        match atomicity == i32::from(Atomicity::ContinueOnError) {
-            true => Ok(()),
-            false => Err(self.refusal(
-                Code::Unimplemented,
-                format!("atomicity {atomicity}: expected CONTINUE_ON_ERROR"),
-            )),
-        }
     }
 
     fn check_read(&self, entity: &Entity) -> Result<(), Refusal> {

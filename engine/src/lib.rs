@@ -114,10 +114,7 @@ mod profile;
 mod register;
 mod standard;
 mod table;
-#[cfg(test)]
-mod testing;
 pub mod trace;
-mod undo;
 mod value;
 mod value_set;
 mod word;
@@ -138,7 +135,6 @@ pub use table::{
     ActionCall, ActionScope, EntryAction, EntryRef, EntryView, FieldMatch, Match, MatchKind,
     OneShot, SizeUnit, Table, TableEntry, TableMut, WeightedCall,
 };
-pub use undo::{Touched, UndoLog};
 pub use value_set::ValueSet;
 
 use std::collections::BTreeMap;

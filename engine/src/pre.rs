@@ -93,22 +93,6 @@ impl Pre {
             .ok_or(ControlError::NoSuchReplication { kind: GROUP, id })
     }
 
-    /// Restores a group.
-    pub(super) fn put_group(&mut self, id: u32, replicas: Option<Vec<Replica>>) {
-        match replicas {
-            Some(replicas) => self.groups.insert(id, replicas),
-            None => self.groups.remove(&id),
-        };
-    }
-
-    /// Restores a session.
-    pub(super) fn put_session(&mut self, id: u32, session: Option<CloneSession>) {
-        match session {
-            Some(session) => self.sessions.insert(id, session),
-            None => self.sessions.remove(&id),
-        };
-    }
-
     /// Iterates over clone sessions.
     pub fn sessions(&self) -> impl Iterator<Item = (u32, &CloneSession)> {
         self.sessions.iter().map(|(id, session)| (*id, session))

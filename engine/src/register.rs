@@ -122,19 +122,6 @@ impl Register {
         self.cell(index).ok_or_else(|| self.outside(index))
     }
 
-    /// The bytes of some cells; none for cells outside the array.
-    pub(super) fn save(&self, cells: std::ops::Range<usize>) -> Vec<u8> {
-        let stride = self.stride;
-        let found = self.bytes.get(cells.start * stride..cells.end * stride);
-        found.unwrap_or_default().to_vec()
-    }
-
-    /// Puts the bytes of cells back, from the first of them on.
-    pub(super) fn restore(&mut self, from: usize, cells: &[u8]) {
-        let at = from * self.stride;
-        self.bytes[at..at + cells.len()].copy_from_slice(cells);
-    }
-
     /// The first byte of a cell.
     #[inline(always)]
     fn start(&self, index: u64) -> Option<usize> {

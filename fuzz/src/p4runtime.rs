@@ -17,9 +17,8 @@ use ultima_p4runtime::v1::p4_runtime_client::P4RuntimeClient;
 use ultima_p4runtime::v1::set_forwarding_pipeline_config_request::Action;
 use ultima_p4runtime::v1::stream_message_request::Update;
 use ultima_p4runtime::v1::stream_message_response::Update as Answer;
-use ultima_p4runtime::v1::write_request::Atomicity;
 use ultima_p4runtime::v1::{
-    Entity, ForwardingPipelineConfig, MasterArbitrationUpdate, ReadRequest,
+    ForwardingPipelineConfig, MasterArbitrationUpdate, ReadRequest,
     SetForwardingPipelineConfigRequest, StreamMessageRequest, StreamMessageResponse, Uint128,
     WriteRequest,
 };
@@ -251,7 +250,7 @@ fn pipeline(program: &Program, action: Action) -> SetForwardingPipelineConfigReq
 }
 
 /// Reads everything there is.
-async fn contents(client: &mut P4RuntimeClient<Channel>) -> Vec<Entity> {
+async fn read_all(client: &mut P4RuntimeClient<Channel>) {
     let request = ReadRequest {
         device_id: DEVICE,
         entities: updates::everything(),
@@ -261,13 +260,11 @@ async fn contents(client: &mut P4RuntimeClient<Channel>) -> Vec<Entity> {
         .await
         .expect("all can be read")
         .into_inner();
-    let mut contents = Vec::new();
-    while let Some(part) = timely(stream.message()).await.expect("all can be read") {
-        contents.extend(part.entities);
-    }
-    // Only groups and arrays are in an order of their own.
-    contents.sort_by_cached_key(Message::encode_to_vec);
-    contents
+    while timely(stream.message())
+        .await
+        .expect("all can be read")
+        .is_some()
+    {}
 }
 
 /// Sends a batch of generated updates.
@@ -277,11 +274,6 @@ async fn batch(
     input: &mut Unstructured<'_>,
 ) -> Result<()> {
     let p4info = program.p4info();
-    let atomicity = *input.choose(&[
-        Atomicity::ContinueOnError,
-        Atomicity::RollbackOnError,
-        Atomicity::DataplaneAtomic,
-    ])?;
     let mut batch = Vec::new();
     for _ in 0..=u8::arbitrary(input)? % MAX_UPDATES {
         batch.push(updates::update(input, &p4info)?);
@@ -293,18 +285,11 @@ async fn batch(
         device_id: DEVICE,
         election_id: Some(ELECTION),
         updates: batch,
-        atomicity: atomicity.into(),
         ..WriteRequest::default()
     };
-    let before = contents(client).await;
-    let answer = timely(client.write(request)).await;
-    if answer.is_err() && atomicity != Atomicity::ContinueOnError {
-        let after = contents(client).await;
-        assert!(
-            before == after,
-            "rolled back to {after:?}, it was {before:?}"
-        );
-    }
+    // Random updates fail as well as succeed; all that is there can be read afterwards.
+    let _ = timely(client.write(request)).await;
+    read_all(client).await;
     Ok(())
 }
 

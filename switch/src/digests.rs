@@ -190,21 +190,6 @@ impl Digests {
     }
 }
 
-impl Digests {
-    /// Returns a digest's state for [`restore`](Self::restore): `None` if it is disabled.
-    pub(crate) fn save(&self, id: u32) -> Option<Enabled> {
-        self.enabled.get(&id).cloned()
-    }
-
-    /// Restores a saved state.
-    pub(crate) fn restore(&mut self, id: u32, saved: Option<Enabled>) {
-        match saved {
-            Some(enabled) => self.enabled.insert(id, enabled),
-            None => self.enabled.remove(&id),
-        };
-    }
-}
-
 impl Enabled {
     fn new(digest: &Digest, config: DigestConfig) -> Enabled {
         // Encoding adds a few bytes for tags and lengths.

@@ -23,12 +23,6 @@ pub trait Target: fmt::Debug + Send + Sync {
     /// The target has no such port.
     fn check_port(&self, port: u16) -> Result<(), Refusal>;
 
-    /// Checks the atomicity of a write request.
-    ///
-    /// # Errors
-    /// The target does not serve such batches.
-    fn check_batch(&self, atomicity: i32) -> Result<(), Refusal>;
-
     /// Checks a read request.
     ///
     /// # Errors

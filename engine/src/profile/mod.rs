@@ -4,14 +4,11 @@
 //! switch numbers handles in the same way, so both pick the same member after equal writes. A group without a live member
 //! executes `NoAction` (P4Runtime §9.2.4).
 
-mod map;
 mod slots;
 mod write;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use self::map::Map;
 use self::slots::Slots;
 use super::checksum::Calculation;
 use super::error::ControlError;
@@ -61,9 +58,9 @@ pub(super) struct Selector {
 #[derive(Debug)]
 pub struct Profile {
     declared: Declaration,
-    members: Map<Member>,
+    members: BTreeMap<u32, Member>,
     /// Positions of groups by id.
-    group_ids: Map<u32>,
+    group_ids: BTreeMap<u32, u32>,
     /// Groups, and one-shot sets of entries.
     groups: Slots<Group>,
     /// Members by BMv2's handles.
@@ -71,8 +68,6 @@ pub struct Profile {
     /// Number of entries with a one-shot set.
     one_shots: usize,
     used: Used,
-    /// `one_shots` and `used` before changes that may be undone.
-    before: Option<(usize, Used)>,
     /// Ports that are not up.
     ports: BTreeMap<u16, PortState>,
 }
@@ -90,29 +85,29 @@ struct Used {
 struct Bound {
     /// Position among the profile's actions.
     action: usize,
-    args: Arc<[u8]>,
+    args: Box<[u8]>,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 struct Member {
     bound: Bound,
     /// One per unit of the member's greatest weight, at least one.
-    copies: Arc<Vec<u32>>,
+    copies: Vec<u32>,
     /// Number of entries that refer to it.
     entries: usize,
     /// The member's weights in groups, each with the number of groups.
     weights: BTreeMap<u32, usize>,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 struct Group {
-    written: Arc<[GroupMember]>,
+    written: Vec<GroupMember>,
     max_size: u32,
     used: Used,
     /// Copies of members with the ports that they need, in order of copies.
-    ways: Arc<[(u32, Option<u16>)]>,
+    ways: Vec<(u32, Option<u16>)>,
     /// Copies whose port is up.
-    live: Arc<[u32]>,
+    live: Vec<u32>,
     /// Number of entries that refer to it.
     entries: usize,
 }
@@ -170,13 +165,12 @@ impl Profile {
     pub(super) fn new(declared: Declaration) -> Profile {
         Profile {
             declared,
-            members: Map::default(),
-            group_ids: Map::default(),
+            members: BTreeMap::new(),
+            group_ids: BTreeMap::new(),
             groups: Slots::default(),
             copies: Slots::default(),
             one_shots: 0,
             used: Used::default(),
-            before: None,
             ports: BTreeMap::new(),
         }
     }
@@ -270,35 +264,6 @@ impl Profile {
         }
         for group in self.groups.iter_mut() {
             group.revive(&self.ports);
-        }
-    }
-
-    /// Starts recording writes for undo. Port states must not change until the end.
-    pub(super) fn begin(&mut self) {
-        self.members.begin();
-        self.group_ids.begin();
-        self.groups.begin();
-        self.copies.begin();
-        self.before = Some((self.one_shots, self.used));
-    }
-
-    /// Accepts the recorded writes.
-    pub(super) fn accept(&mut self) {
-        self.members.accept();
-        self.group_ids.accept();
-        self.groups.accept();
-        self.copies.accept();
-        self.before = None;
-    }
-
-    /// Undoes the recorded writes.
-    pub(super) fn undo(&mut self) {
-        self.members.undo();
-        self.group_ids.undo();
-        self.groups.undo();
-        self.copies.undo();
-        if let Some((one_shots, used)) = self.before.take() {
-            (self.one_shots, self.used) = (one_shots, used);
         }
     }
 

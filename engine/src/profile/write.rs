@@ -1,7 +1,6 @@
 //! Writes to action profiles (P4Runtime §9.2).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use super::super::error::ControlError;
 use super::super::table::{ActionCall, ActionScope, EntryAction, OneShot, SizeUnit, WeightedCall};
@@ -28,7 +27,7 @@ impl Profile {
             self.declared.size,
         )?;
         let member = Member {
-            copies: Arc::new(vec![self.copies.add(bound.clone())]),
+            copies: vec![self.copies.add(bound.clone())],
             bound,
             entries: 0,
             weights: BTreeMap::new(),
@@ -47,7 +46,7 @@ impl Profile {
             return Err(missing);
         }
         let bound = self.bind(call)?;
-        let member = self.members.get_mut(id).ok_or(missing)?;
+        let member = self.members.get_mut(&id).ok_or(missing)?;
         for copy in member.copies.iter() {
             if let Some(place) = self.copies.get_mut(*copy) {
                 *place = bound.clone();
@@ -72,7 +71,7 @@ impl Profile {
         if let Some(by) = by {
             return Err(self.in_use(MEMBER, id, by));
         }
-        if let Some(member) = self.members.remove(id) {
+        if let Some(member) = self.members.remove(&id) {
             for copy in member.copies.iter() {
                 self.copies.remove(*copy);
             }
@@ -111,11 +110,11 @@ impl Profile {
         )?;
         let used = self.check_group(id, &members, max_size, Used::default())?;
         let group = Group {
-            written: Arc::default(),
+            written: Vec::new(),
             max_size,
             used: Used::default(),
-            ways: Arc::default(),
-            live: Arc::default(),
+            ways: Vec::new(),
+            live: Vec::new(),
             entries: 0,
         };
         let at = self.groups.add(group);
@@ -161,7 +160,7 @@ impl Profile {
         }
         self.fill(at, Vec::new(), Used::default());
         self.groups.remove(at);
-        self.group_ids.remove(id);
+        self.group_ids.remove(&id);
         Ok(())
     }
 
@@ -180,7 +179,7 @@ impl Profile {
             )),
             EntryAction::Member(id) => {
                 let missing = self.missing(MEMBER, *id);
-                let member = self.members.get_mut(*id).ok_or(missing)?;
+                let member = self.members.get_mut(id).ok_or(missing)?;
                 member.entries += 1;
                 Ok((Choice::Member(member.copies[0]), action.clone()))
             }
@@ -204,7 +203,7 @@ impl Profile {
     pub(crate) fn release(&mut self, choice: Choice, action: &EntryAction) {
         match (choice, action) {
             (_, EntryAction::Member(id)) => {
-                if let Some(member) = self.members.get_mut(*id) {
+                if let Some(member) = self.members.get_mut(id) {
                     member.entries -= 1;
                 }
             }
@@ -276,11 +275,11 @@ impl Profile {
         }
         ways.sort_unstable_by_key(|(copy, _)| *copy);
         let mut group = Group {
-            written: Arc::default(),
+            written: Vec::new(),
             max_size: 0,
             used,
-            ways: ways.into(),
-            live: Arc::default(),
+            ways,
+            live: Vec::new(),
             entries: 1,
         };
         group.revive(&self.ports);
@@ -305,7 +304,7 @@ impl Profile {
             .map(|one| one.member)
             .collect();
         for id in &touched {
-            let Some(member) = self.members.get_mut(*id) else {
+            let Some(member) = self.members.get_mut(id) else {
                 continue;
             };
             let weight = |list: &[GroupMember]| {
@@ -315,7 +314,7 @@ impl Profile {
             if let Some(weight) = weight(&members) {
                 while member.copies.len() < weight as usize {
                     let copy = self.copies.add(member.bound.clone());
-                    Arc::make_mut(&mut member.copies).push(copy);
+                    member.copies.push(copy);
                 }
                 *member.weights.entry(weight).or_default() += 1;
             }
@@ -337,17 +336,17 @@ impl Profile {
         }
         ways.sort_unstable_by_key(|(copy, _)| *copy);
         for id in &touched {
-            if let Some(member) = self.members.get_mut(*id) {
+            if let Some(member) = self.members.get_mut(id) {
                 let needed = member.weights.keys().next_back().map_or(1, |most| *most);
                 while member.copies.len() > needed as usize {
-                    if let Some(copy) = Arc::make_mut(&mut member.copies).pop() {
+                    if let Some(copy) = member.copies.pop() {
                         self.copies.remove(copy);
                     }
                 }
             }
         }
         if let Some(group) = self.groups.get_mut(at) {
-            (group.written, group.ways) = (members.into(), ways.into());
+            (group.written, group.ways) = (members, ways);
             group.revive(&self.ports);
         }
     }
@@ -450,7 +449,7 @@ impl Profile {
             what: "it is not an action of its tables".into(),
         })?;
         actions[action].check_scope(owner, ActionScope::DefaultOnly)?;
-        let args = actions[action].arguments(owner, call)?.into();
+        let args = actions[action].arguments(owner, call)?;
         Ok(Bound { action, args })
     }
 

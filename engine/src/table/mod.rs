@@ -9,7 +9,6 @@ mod key;
 mod matcher;
 mod signature;
 mod ternary;
-mod undo;
 mod words;
 mod write;
 
@@ -22,7 +21,6 @@ pub use key::MatchKind;
 pub(super) use key::{Key, KeyField, Owner, Part};
 pub use signature::ActionScope;
 pub(super) use signature::{Signature, TableParam};
-pub(super) use undo::{SavedDefault, SavedEntry};
 use words::SHORT;
 pub use write::TableMut;
 
@@ -353,12 +351,6 @@ impl Table {
     /// Returns the default entry, with an empty key.
     pub fn default_entry(&self) -> EntryView {
         self.view(&self.default)
-    }
-
-    /// Returns the position of the table's action profile, if it has one.
-    pub(super) fn profile(&self) -> Option<usize> {
-        let indirect = self.declared.indirect.as_ref()?;
-        Some(indirect.profile)
     }
 
     /// Returns a free position.

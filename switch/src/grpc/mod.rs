@@ -21,7 +21,6 @@ pub(crate) mod strings;
 mod table_entry;
 mod trace;
 mod traffic;
-mod undo;
 mod value_set;
 mod write;
 

@@ -17,7 +17,6 @@ use ultima_p4runtime::v1::update::Type as UpdateType;
 use ultima_p4runtime::v1::{self, Action, ActionProfileMember, TableAction, TableEntry};
 
 use super::read;
-use super::undo::UndoLog;
 use crate::engine::Engine;
 use crate::pipeline::Pipeline;
 use crate::target::Refusal;
@@ -125,12 +124,11 @@ impl Strings {
     }
 }
 
-/// Translates an entity to write. Numbers that it takes from other strings are saved in `log`.
+/// Translates an entity to write.
 pub(super) fn write(
     pipeline: &mut Pipeline,
     update: UpdateType,
     entity: &mut Entity,
-    log: Option<&mut UndoLog>,
 ) -> Result<(), Refusal> {
     if pipeline.strings.is_empty() {
         return Ok(());
@@ -144,7 +142,7 @@ pub(super) fn write(
         }
         return request(&pipeline.strings, entity);
     }
-    make_room(pipeline, entity, log)?;
+    make_room(pipeline, entity)?;
     let Strings { types, places } = &mut pipeline.strings;
     places.values(entity, &mut |at, value| {
         *value = types[at].give(value).to_be_bytes().to_vec();
@@ -153,11 +151,7 @@ pub(super) fn write(
 }
 
 /// Makes room for an entity's new strings: frees numbers without uses if there are too few.
-fn make_room(
-    pipeline: &mut Pipeline,
-    entity: &mut Entity,
-    log: Option<&mut UndoLog>,
-) -> Result<(), Refusal> {
+fn make_room(pipeline: &mut Pipeline, entity: &mut Entity) -> Result<(), Refusal> {
     let Strings { types, places } = &pipeline.strings;
     let (mut known, mut new) = (Vec::new(), HashSet::new());
     places.values(entity, &mut |at, value| {
@@ -180,9 +174,6 @@ fn make_room(
     let mut used = used(pipeline);
     used.extend(known);
     let types = &mut pipeline.strings.types;
-    if let Some(log) = log {
-        log.keep_strings(types);
-    }
     for (at, one) in types.iter_mut().enumerate() {
         one.retain(|number| used.contains(&(at, number)));
     }

@@ -1,8 +1,6 @@
-//! Write: batches of updates, atomic or not (P4Runtime §12).
+//! Write: batches of updates (P4Runtime §12).
 
-use std::cmp::Ordering;
-
-use tonic::{Code, Status};
+use tonic::Status;
 use ultima_p4runtime::v1::entity::Entity;
 use ultima_p4runtime::v1::update::Type as UpdateType;
 use ultima_p4runtime::v1::write_request::Atomicity;
@@ -11,7 +9,6 @@ use ultima_p4runtime::v1::{TableEntry, Update, WriteRequest, WriteResponse};
 use super::direct::{self, Direct};
 use super::error::batch_status;
 use super::table_entry::{entry, key};
-use super::undo::UndoLog;
 use super::{
     Service, arrays, check_count, digests, no_pipeline, profile, replication, strings, value_set,
 };
@@ -31,24 +28,11 @@ impl Service {
             ..
         } = request;
         check_count(updates.len(), "updates")?;
+        check_atomicity(atomicity)?;
         let apply = move |datapath: &mut Datapath| {
             let pipeline = datapath.target().ok_or_else(no_pipeline)?;
-            if let Some(target) = &pipeline.target {
-                target.check_batch(atomicity)?;
-            }
-            match Atomicity::try_from(atomicity) {
-                Ok(Atomicity::ContinueOnError) => {
-                    let updates = updates.into_iter();
-                    Ok(updates.map(|one| apply(pipeline, one)).collect::<Vec<_>>())
-                }
-                // No packet comes between a closure's writes, so the one is the other.
-                Ok(Atomicity::RollbackOnError | Atomicity::DataplaneAtomic) => {
-                    Ok(apply_all_or_none(pipeline, updates))
-                }
-                Err(_) => Err(Status::invalid_argument(format!(
-                    "atomicity {atomicity} is unknown"
-                ))),
-            }
+            let updates = updates.into_iter();
+            Ok(updates.map(|one| apply(pipeline, one)).collect::<Vec<_>>())
         };
         let sender = (device_id, role, election_id);
         let results: Result<_, Status> = self.between_reads(sender, apply).await?;
@@ -57,41 +41,22 @@ impl Service {
     }
 }
 
-/// Applies a batch. If an update fails, undoes those before it and does not try those after it.
-fn apply_all_or_none(pipeline: &mut Pipeline, updates: Vec<Update>) -> Vec<Result<(), Refusal>> {
-    let count = updates.len();
-    let mut log = UndoLog::default();
-    for (at, update) in updates.into_iter().enumerate() {
-        let Err(error) = apply_logged(pipeline, update, Some(&mut log)) else {
-            continue;
-        };
-        log.undo(pipeline);
-        let aborted = |what| {
-            let message = format!("{what}, because update {at} of the batch failed");
-            Refusal::new(Code::Aborted, message)
-        };
-        let outcome = |index: usize| match index.cmp(&at) {
-            Ordering::Less => aborted("undone"),
-            Ordering::Equal => error.clone(),
-            Ordering::Greater => aborted("not tried"),
-        };
-        return (0..count).map(|index| Err(outcome(index))).collect();
+/// Checks the atomicity of a batch (§12.3). Servers need not support more than CONTINUE_ON_ERROR.
+fn check_atomicity(atomicity: i32) -> Result<(), Status> {
+    match Atomicity::try_from(atomicity) {
+        Ok(Atomicity::ContinueOnError) => Ok(()),
+        Ok(other) => Err(Status::unimplemented(format!(
+            "atomicity {}: expected CONTINUE_ON_ERROR",
+            other.as_str_name()
+        ))),
+        Err(_) => Err(Status::invalid_argument(format!(
+            "atomicity {atomicity} is unknown"
+        ))),
     }
-    log.accept(pipeline);
-    vec![Ok(()); count]
 }
 
 /// Applies one update. A failed update changes nothing.
 pub(crate) fn apply(pipeline: &mut Pipeline, update: Update) -> Result<(), Refusal> {
-    apply_logged(pipeline, update, None)
-}
-
-/// Applies one update and saves the state that it changes in `log`.
-fn apply_logged(
-    pipeline: &mut Pipeline,
-    update: Update,
-    mut log: Option<&mut UndoLog>,
-) -> Result<(), Refusal> {
     let kind = match UpdateType::try_from(update.r#type) {
         Ok(kind) if kind != UpdateType::Unspecified => kind,
         _ => {
@@ -109,10 +74,7 @@ fn apply_logged(
     if let Some(target) = &pipeline.target {
         target.admit(&mut pipeline.groups.values(), kind, &mut entity)?;
     }
-    strings::write(pipeline, kind, &mut entity, log.as_deref_mut())?;
-    if let Some(log) = log {
-        log.keep(pipeline, &entity);
-    }
+    strings::write(pipeline, kind, &mut entity)?;
     match entity {
         Entity::TableEntry(entry) => write_table_entry(pipeline, kind, entry),
         Entity::PacketReplicationEngineEntry(entry) => replication::write(pipeline, kind, entry),

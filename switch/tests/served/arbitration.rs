@@ -174,6 +174,8 @@ async fn requests_are_checked_before_their_updates() {
         (request(DEVICE, "nobody", Some(1), 0), Code::NotFound),
         (request(DEVICE, "", Some(2), 0), Code::PermissionDenied),
         (request(DEVICE, "", None, 0), Code::PermissionDenied),
+        (request(DEVICE, "", Some(1), 1), Code::Unimplemented),
+        (request(DEVICE, "", Some(1), 2), Code::Unimplemented),
         (request(DEVICE, "", Some(1), 9), Code::InvalidArgument),
     ] {
         let error = controller

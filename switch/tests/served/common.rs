@@ -18,7 +18,6 @@ use ultima_p4runtime::names::Names;
 use ultima_p4runtime::replication::{Replica, multicast_group};
 use ultima_p4runtime::text;
 use ultima_p4runtime::v1::p4_runtime_client::P4RuntimeClient;
-use ultima_p4runtime::v1::write_request::Atomicity;
 use ultima_p4runtime::v1::{
     CounterEntry, DigestList, Entity, ForwardingPipelineConfig, MasterArbitrationUpdate, PacketIn,
     ReadRequest, Role, SetForwardingPipelineConfigRequest, StreamMessageRequest,
@@ -420,23 +419,6 @@ impl Controller {
             role: self.role.clone(),
             election_id: Some(self.election_id.into()),
             updates,
-            ..WriteRequest::default()
-        };
-        self.client.write(request).await.map(|_| ())
-    }
-
-    /// Writes updates of which all or none are done.
-    pub async fn write_all_or_none(
-        &mut self,
-        updates: Vec<Update>,
-        atomicity: Atomicity,
-    ) -> Result<(), Status> {
-        let request = WriteRequest {
-            device_id: DEVICE,
-            role: self.role.clone(),
-            election_id: Some(self.election_id.into()),
-            updates,
-            atomicity: atomicity.into(),
             ..WriteRequest::default()
         };
         self.client.write(request).await.map(|_| ())

@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use crate::served::common::{Bed, Controller, bare, controller_program, packets};
-use ultima_p4runtime::v1::write_request::Atomicity;
 use ultima_p4runtime::v1::{TableEntry, Update};
 use ultima_switch::WireConfig;
 
@@ -39,13 +38,9 @@ async fn work(bed: &Bed, controller: &mut Controller) {
     // Entries that are left after each round.
     let left = [keys.len(), keys.len(), 0];
     for ((update, port), left) in updates.into_iter().zip([1, 2, 2]).zip(left) {
-        for (n, keys) in keys.chunks(BATCH).enumerate() {
+        for keys in keys.chunks(BATCH) {
             let updates = keys.iter().map(|key| update(entry(bed, *key, port)));
-            let atomicity = match n % 2 {
-                0 => Atomicity::ContinueOnError,
-                _ => Atomicity::DataplaneAtomic,
-            };
-            let done = controller.write_all_or_none(updates.collect(), atomicity);
+            let done = controller.write(updates.collect());
             done.await.expect("all succeed");
         }
         let all = controller.read(vec![TableEntry::default().into()]).await;

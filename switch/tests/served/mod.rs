@@ -2,7 +2,6 @@
 
 mod arbitration;
 mod authority;
-mod batches;
 mod bounds;
 mod common;
 mod digests;

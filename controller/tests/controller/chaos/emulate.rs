@@ -4,9 +4,7 @@ use tonic::Status;
 use ultima_emulation::Tofino;
 use ultima_p4runtime::tofino::TofinoProgram;
 use ultima_p4runtime::v1::packet_replication_engine_entry::Type;
-use ultima_p4runtime::v1::{
-    Entity, SetForwardingPipelineConfigRequest, Update, WriteRequest, entity,
-};
+use ultima_p4runtime::v1::{Entity, SetForwardingPipelineConfigRequest, Update, entity};
 use ultima_switch::target::{Refusal, Target as _};
 
 use super::State;
@@ -14,13 +12,6 @@ use crate::target::Target;
 
 fn status(refusal: Refusal) -> Status {
     Status::new(refusal.code, refusal.to_string())
-}
-
-pub fn check_batch(target: Target, request: &WriteRequest) -> Result<(), Status> {
-    match target.chip() {
-        None => Ok(()),
-        Some(chip) => Tofino(chip).check_batch(request.atomicity).map_err(status),
-    }
 }
 
 pub fn check_read(target: Target, wanted: &Entity) -> Result<(), Status> {

@@ -6,7 +6,6 @@ use ultima_p4runtime::v1::action_profile_action_set::{ActionSelectionMode, SizeS
 use ultima_p4runtime::v1::action_profile_group::member;
 use ultima_p4runtime::v1::entity::Entity as Kind;
 use ultima_p4runtime::v1::table_action::Type as ActionType;
-use ultima_p4runtime::v1::write_request::Atomicity;
 use ultima_p4runtime::v1::{
     ActionProfileActionSet, ActionProfileGroup, ActionProfileMember, Entity, TableEntry, Update,
 };
@@ -360,95 +359,4 @@ async fn one_shot_entries_are_read_as_they_were_written() {
     let gone = written.iter().cloned().map(Update::delete).collect();
     controller.write(gone).await.expect("written");
     assert_eq!(ask(&bed, 4, 2, 7), (0, false));
-}
-
-/// A bed with members, a group, entries and a set of one entry.
-async fn written_bed() -> (Bed, Controller) {
-    let bed = bed().await;
-    let mut controller = bed.controller().await;
-    let group_1 = ActionType::ActionProfileGroupId(1);
-    let member_2 = ActionType::ActionProfileMemberId(2);
-    let mut entities: Vec<Entity> = (1..=3)
-        .map(|id| member(&bed, "spread", id, id as u8 * 10).into())
-        .collect();
-    entities.push(group(&bed, 1, &[(1, 2), (3, 1)]).into());
-    entities.push(entry(&bed, "spread_exact", 1, group_1).into());
-    entities.push(entry(&bed, "spread_exact", 2, member_2).into());
-    entities.push(one_shot(&bed, 1, &[(7, 1), (8, 2)]).into());
-    controller.insert(entities).await;
-    (bed, controller)
-}
-
-/// What packets of many flows come back with.
-fn picked(bed: &Bed) -> Vec<u8> {
-    let shared = (0..32).map(|flow| ask(bed, 2, 1, flow).0);
-    let own = (0..32).map(|flow| ask(bed, 4, 1, flow).0);
-    shared.chain(own).collect()
-}
-
-#[tokio::test]
-async fn a_batch_that_fails_takes_profiles_back() {
-    let (bed, mut controller) = written_bed().await;
-    let everything: Vec<Entity> = vec![
-        TableEntry::default().into(),
-        ActionProfileMember::default().into(),
-        ActionProfileGroup::default().into(),
-    ];
-    let before = controller.read(everything.clone()).await.expect("read");
-    assert_eq!(before.len(), 7);
-    let packets = picked(&bed);
-    let to_member = |key, id| {
-        let action = ActionType::ActionProfileMemberId(id);
-        entry(&bed, "spread_exact", key, action)
-    };
-    let to_group = |key, id| {
-        let action = ActionType::ActionProfileGroupId(id);
-        entry(&bed, "spread_exact", key, action)
-    };
-    let updates = vec![
-        Update::modify(member(&bed, "spread", 1, 77)),
-        Update::insert(member(&bed, "spread", 4, 40)),
-        Update::modify(group(&bed, 1, &[(4, 3), (2, 1)])),
-        Update::delete(member(&bed, "spread", 3, 30)),
-        Update::delete(to_member(2, 2)),
-        Update::insert(group(&bed, 2, &[(1, 1)])),
-        Update::insert(to_group(3, 2)),
-        Update::modify(to_member(1, 4)),
-        Update::delete(group(&bed, 1, &[])),
-        Update::modify(one_shot(&bed, 1, &[(9, 3)])),
-        Update::insert(one_shot(&bed, 2, &[(6, 1)])),
-        Update::delete(one_shot(&bed, 1, &[])),
-        // Nothing is the ninth.
-        Update::delete(member(&bed, "spread", 9, 0)),
-    ];
-    for _ in 0..2 {
-        let status = controller
-            .write_all_or_none(updates.clone(), Atomicity::RollbackOnError)
-            .await;
-        let status = status.expect_err("the last fails");
-        let outcomes = ultima_p4runtime::batch::outcomes(&status).expect("outcomes");
-        let codes = outcomes.iter().map(|one| Code::from(one.canonical_code));
-        let (last, others): (Vec<_>, Vec<_>) = codes.partition(|code| *code == Code::NotFound);
-        assert_eq!(
-            (last.len(), others.len()),
-            (1, updates.len() - 1),
-            "{status}"
-        );
-        let read = controller.read(everything.clone()).await.expect("read");
-        assert_eq!(read, before);
-        assert_eq!(picked(&bed), packets);
-    }
-    // Whoever writes next is served as if nothing had been: members are picked by the order of
-    // handles that nobody sees.
-    let (other, mut other_controller) = written_bed().await;
-    for (bed, controller) in [(&bed, &mut controller), (&other, &mut other_controller)] {
-        let updates = vec![
-            Update::insert(member(bed, "spread", 5, 50)),
-            Update::insert(member(bed, "spread", 4, 40)),
-            Update::modify(group(bed, 1, &[(4, 2), (1, 1), (5, 3), (3, 2)])),
-            Update::modify(one_shot(bed, 1, &[(3, 2), (5, 2)])),
-        ];
-        controller.write(updates).await.expect("written");
-    }
-    assert_eq!(picked(&bed), picked(&other));
 }

@@ -4,7 +4,6 @@ use tonic::Code;
 use ultima_p4runtime::v1::entity::Entity as Kind;
 use ultima_p4runtime::v1::field_match::{Exact, FieldMatchType, Lpm, Optional, Range, Ternary};
 use ultima_p4runtime::v1::table_action::Type as ActionType;
-use ultima_p4runtime::v1::write_request::Atomicity;
 use ultima_p4runtime::v1::{self, Entity, FieldMatch, TableAction, TableEntry, Update};
 use ultima_switch::{ProgramFiles, WireConfig};
 
@@ -220,45 +219,4 @@ async fn numbers_of_strings_come_back_when_nothing_has_them() {
     for name in ["a", "c", "d"] {
         assert!(read.contains(&Kind::TableEntry(zone(name))), "{name}");
     }
-}
-
-#[tokio::test]
-async fn a_batch_that_fails_takes_strings_back() {
-    let bed = bed().await;
-    let mut controller = bed.controller().await;
-    let zone = |name: &str| entry(&bed, "of_zone", exact(name.as_bytes()), "answer", &[1]);
-    let enter = |zone: &str| entry(&bed, "zone_of", exact(&[1]), "enter", zone.as_bytes());
-    controller
-        .insert(vec![zone("a").into(), enter("b").into()])
-        .await;
-    let before = entries(&mut controller).await;
-    let number = ask(&bed, ZONE_OF, 0, 1).0;
-    // Two bits, of which 0 is not given out: the batch needs all numbers, again and again.
-    let updates = vec![
-        Update::insert(zone("c")),
-        Update::delete(zone("a")),
-        Update::insert(zone("d")),
-        Update::modify(enter("c")),
-        Update::insert(zone("e")),
-        Update::insert(zone("f")),
-    ];
-    for _ in 0..5 {
-        let status = controller
-            .write_all_or_none(updates.clone(), Atomicity::RollbackOnError)
-            .await;
-        let outcomes = ultima_p4runtime::batch::outcomes(&status.expect_err("too many strings"));
-        let last = outcomes.expect("outcomes").pop().expect("six");
-        assert_eq!(Code::from(last.canonical_code), Code::ResourceExhausted);
-        assert_eq!(entries(&mut controller).await, before);
-        assert_eq!(ask(&bed, ZONE_OF, 0, 1).0, number);
-    }
-    // What is free is still given out, and nothing else.
-    controller.insert(vec![zone("g").into()]).await;
-    assert_eq!(
-        controller.try_write(Update::insert(zone("h"))).await,
-        Err(Code::ResourceExhausted)
-    );
-    let gone = Update::delete(enter("b"));
-    controller.write(vec![gone]).await.expect("written");
-    controller.insert(vec![zone("h").into()]).await;
 }

@@ -3,7 +3,6 @@
 use tonic::Code;
 use ultima_p4runtime::v1::entity::Entity as Kind;
 use ultima_p4runtime::v1::field_match::{Exact, FieldMatchType};
-use ultima_p4runtime::v1::write_request::Atomicity;
 use ultima_p4runtime::v1::{FieldMatch, Update, ValueSetEntry, ValueSetMember};
 use ultima_switch::{ProgramFiles, WireConfig};
 
@@ -130,31 +129,4 @@ async fn invalid_writes_are_rejected_with_their_code() {
         "nothing has changed"
     );
     assert!(controller.read(vec![unknown.into()]).await.is_err());
-}
-
-#[tokio::test]
-async fn a_batch_that_fails_takes_members_back() {
-    let bed = bed().await;
-    let mut controller = bed.controller().await;
-    let value_set_id = id(&bed, "Read.kinds");
-    let set = |members: Vec<ValueSetMember>| ValueSetEntry {
-        value_set_id,
-        members,
-    };
-    let three = set(vec![member(&[3]), member(&[4])]);
-    controller
-        .write(vec![Update::modify(three.clone())])
-        .await
-        .expect("written");
-    let known = state(&bed, 3);
-    let updates = vec![
-        Update::modify(set(vec![member(&[5])])),
-        Update::modify(set(Vec::new())),
-        Update::delete(three.clone()),
-    ];
-    let status = controller.write_all_or_none(updates, Atomicity::RollbackOnError);
-    status.await.expect_err("a value set cannot be deleted");
-    assert_eq!(read(&mut controller, value_set_id).await, [three]);
-    assert_eq!((state(&bed, 3), state(&bed, 4)), (known, known));
-    assert_ne!(state(&bed, 5), known);
 }

@@ -433,12 +433,6 @@ impl Engine {
         Ok(TableMut::new(table, &mut self.profiles))
     }
 
-    /// Returns the width in bits of an action's parameter, both by P4Info id; `None` if no table has the action.
-    pub fn param_bits(&self, action: u32, param: u32) -> Option<u32> {
-        self.tables()
-            .find_map(|table| table.param_bits(action, param))
-    }
-
     /// Sets port states. A selector picks a member with a watch port only while that port is up. Ports are up until set
     /// otherwise.
     pub fn set_ports(&mut self, ports: &[(u16, PortState)]) {

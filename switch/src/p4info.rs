@@ -18,6 +18,8 @@ use crate::engine::{
     LoadError, MatchKind, MetadataInfo, ProfileInfo, SizeSemantics, TableInfo, ValueSetInfo,
 };
 
+/// A type that this switch rejects.
+const STRING: &str = "a type that @p4runtime_translation maps to strings";
 /// Most levels of types within types: an invalid P4Info may have a loop.
 const MAX_DEPTH: usize = 16;
 /// Most types in a digest's type, and names of constants, counted wherever they are used.
@@ -43,9 +45,9 @@ pub fn translate(p4info: &P4Info) -> Result<engine::P4Info, LoadError> {
     for action in &p4info.actions {
         let (id, name) = name_of("an action", &action.preamble)?;
         let params = action.params.iter().map(|param| {
-            if param.bitwidth <= 0 && !types.is_string(&param.type_name) {
+            if param.bitwidth <= 0 {
                 let at = format!("action {name}, parameter {}", param.name);
-                return Err(LoadError::unsupported("a translated type", at));
+                return Err(LoadError::unsupported(STRING, at));
             }
             Ok((param.id, param.name.clone()))
         });
@@ -73,10 +75,7 @@ pub fn translate(p4info: &P4Info) -> Result<engine::P4Info, LoadError> {
         let (id, name) = name_of("a value set", &set.preamble)?;
         let at = format!("value set {name}");
         let fields = set.r#match.iter();
-        let fields = fields.map(|field| match types.is_string(&field.type_name) {
-            true => Err(LoadError::unsupported("a string in a value set", &at)),
-            false => types.field(&at, field),
-        });
+        let fields = fields.map(|field| types.field(&at, field));
         let described = ValueSetInfo {
             id,
             fields: fields.collect::<Result<_, _>>()?,
@@ -192,11 +191,6 @@ impl<'a> Types<'a> {
         }
     }
 
-    /// True if values of a type are strings in the control plane.
-    fn is_string(&self, named: &Option<P4NamedType>) -> bool {
-        matches!(self.translation(named), Some(Some(SdnType::SdnString(_))))
-    }
-
     /// True if values of a type are signed numbers (`int<W>`).
     fn is_signed(&self, spec: Option<&P4DataTypeSpec>) -> bool {
         let mut spec = spec;
@@ -238,10 +232,9 @@ impl<'a> Types<'a> {
     fn field(&self, owner: &str, field: &MatchField) -> Result<FieldInfo, LoadError> {
         use match_field::MatchType;
         let at = || format!("{owner}, match field {}", field.name);
-        let is_string = self.is_string(&field.type_name);
         // A field without a width and without a named type has the type `error`, which is a number.
-        if field.bitwidth <= 0 && field.type_name.is_some() && !is_string {
-            return Err(LoadError::unsupported("a translated type", at()));
+        if field.bitwidth <= 0 && field.type_name.is_some() {
+            return Err(LoadError::unsupported(STRING, at()));
         }
         let unsupported = |kind: &dyn std::fmt::Debug| {
             LoadError::unsupported(format!("a match by {kind:?}"), at())
@@ -258,10 +251,6 @@ impl<'a> Types<'a> {
             Ok(MatchType::Optional) => MatchKind::Optional,
             other => return Err(unsupported(&other)),
         };
-        if is_string && !matches!(kind, MatchKind::Exact | MatchKind::Optional) {
-            let what = format!("a string matched by {kind:?}").to_lowercase();
-            return Err(LoadError::unsupported(what, at()));
-        }
         Ok(FieldInfo {
             id: field.id,
             name: field.name.clone(),
@@ -284,10 +273,9 @@ impl<'a> Types<'a> {
         }
         let fields = fields.iter().map(|field| {
             let translation = self.translation(&field.type_name);
-            // Strings are translated in entries and members only.
             if let Some(Some(SdnType::SdnString(_))) = translation {
                 let at = format!("controller header field {}", field.name);
-                return Err(LoadError::unsupported("a string", at));
+                return Err(LoadError::unsupported(STRING, at));
             }
             Ok(MetadataInfo {
                 id: field.id,

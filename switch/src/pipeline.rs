@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ultima_p4runtime::config::v1::P4Info;
 use ultima_p4runtime::v1::{
     CloneSessionEntry, ForwardingPipelineConfig, MulticastGroupEntry, TableEntry,
 };
@@ -11,10 +10,7 @@ use ultima_p4runtime::v1::{
 use crate::device_config;
 use crate::digests::Digests;
 use crate::engine::{self, Engine, Limits, LoadError};
-use crate::grpc::{
-    self,
-    strings::{self, Strings},
-};
+use crate::grpc;
 use crate::p4info;
 use crate::target::{Refusal, Target};
 use crate::tm::Nanos;
@@ -65,12 +61,11 @@ impl Loader {
         let program = converted.as_ref().unwrap_or(&json);
         let described = engine::P4Info::of_program(program)?;
         let engine = Engine::load(program, &described, self.limits.clone())?;
-        let strings = Strings::new(&P4Info::default(), &engine);
         let config = ForwardingPipelineConfig {
             p4_device_config: json,
             ..ForwardingPipelineConfig::default()
         };
-        let mut pipeline = Pipeline::new(engine, strings, config);
+        let mut pipeline = Pipeline::new(engine, config);
         pipeline.target.clone_from(&self.target);
         pipeline.engine.seed(self.seed);
         Ok(pipeline)
@@ -91,8 +86,6 @@ pub(crate) struct Pipeline {
     pub(crate) sessions: BTreeMap<u32, CloneSessionEntry>,
     /// Digests on their way to controllers.
     pub(crate) digests: Digests,
-    /// Strings of translated types.
-    pub(crate) strings: Strings,
     /// The target that the switch emulates.
     pub(crate) target: Option<Arc<dyn Target>>,
     /// Before that, nobody looks for idle entries.
@@ -147,7 +140,7 @@ impl Pipeline {
         if !found.is_empty() {
             self.next_scan = now + SCAN_INTERVAL;
         }
-        grpc::with_strings(&self.strings, found)
+        found
     }
 
     /// Loads what `config` describes.
@@ -161,22 +154,18 @@ impl Pipeline {
             return Err(ConfigError::NoDeviceConfig);
         }
         let engine = p4info::load(&json, described, limits)?;
-        let strings = Strings::new(described, &engine);
-        Ok(Pipeline::new(engine, strings, config))
+        Ok(Pipeline::new(engine, config))
     }
 
-    fn new(engine: Engine, strings: Strings, config: ForwardingPipelineConfig) -> Pipeline {
-        let mut pipeline = Pipeline {
+    fn new(engine: Engine, config: ForwardingPipelineConfig) -> Pipeline {
+        Pipeline {
             digests: Digests::new(engine.digests().clone()),
-            strings,
             target: None,
             next_scan: 0,
             engine,
             config,
             groups: BTreeMap::new(),
             sessions: BTreeMap::new(),
-        };
-        strings::adopt(&mut pipeline);
-        pipeline
+        }
     }
 }

@@ -190,21 +190,6 @@ impl Table {
         &self.declared.name
     }
 
-    /// Returns the width of a match field in the packet, in bits.
-    pub fn field_bits(&self, field: u32) -> Option<u32> {
-        let mut fields = self.declared.key.fields.iter();
-        let found = fields.find(|known| known.id == field)?;
-        Some(found.slot.width)
-    }
-
-    /// Returns the width of an action's parameter, in bits.
-    pub(super) fn param_bits(&self, action: u32, param: u32) -> Option<u32> {
-        let mut actions = self.declared.actions.iter();
-        let action = actions.find(|known| known.signature.id == action)?;
-        let mut params = action.signature.params.iter();
-        Some(params.find(|known| known.id == param)?.slot.width)
-    }
-
     /// Returns the number of entries, without the default entry.
     pub fn len(&self) -> usize {
         self.entries.len() - self.free.len()

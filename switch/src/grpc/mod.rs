@@ -17,7 +17,6 @@ mod read;
 mod replication;
 mod scan;
 mod stream;
-pub(crate) mod strings;
 mod table_entry;
 mod trace;
 mod traffic;
@@ -55,7 +54,6 @@ pub(crate) use deliver::deliver;
 use limits::Limited;
 pub(crate) use ports::statistics;
 use stream::Controllers;
-pub(crate) use strings::with_strings;
 pub(crate) use table_entry::idle_entry;
 pub(crate) use write::apply;
 

@@ -5,7 +5,6 @@
 //! forwarding thread and need no lock. Of longer reads only one runs at a time, with a bound on its steps, so a write waits for
 //! one read at most.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use tonic::{Code, Status};
@@ -18,7 +17,7 @@ use super::scan::{ENTRY, STEP, Scan};
 use super::table_entry::{counter_data, has_key, key, message, meter_message};
 use super::{
     ResponseStream, Service, arrays, check_count, digests, direct, no_pipeline, profile,
-    replication, strings, value_set,
+    replication, value_set,
 };
 use crate::engine::{ControlError, EntryAction, EntryView, Table};
 use crate::pipeline::Pipeline;
@@ -145,27 +144,12 @@ pub(super) fn read_some(
     if let Some(target) = &pipeline.target {
         target.check_read(request)?;
     }
-    let mut request = Cow::Borrowed(request);
-    if !pipeline.strings.is_empty() {
-        strings::request(&pipeline.strings, request.to_mut())?;
-    }
     let before = found.len();
-    let result = read_step(pipeline, &request, scan, found);
-    let result = result.and_then(|()| strings::answer(&pipeline.strings, &mut found[before..]));
+    let result = read_step(pipeline, request, scan, found);
     if result.is_err() {
         found.truncate(before);
     }
     result
-}
-
-/// Appends the entities of one request, with translated values as numbers. The caller removes them after an error.
-pub(super) fn read_raw(
-    pipeline: &Pipeline,
-    request: &Entity,
-    found: &mut Vec<Entity>,
-) -> Result<(), Refusal> {
-    let mut scan = Scan::new(usize::MAX);
-    read_step(pipeline, request, &mut scan, found)
 }
 
 fn read_step(

@@ -10,11 +10,10 @@ use ultima_p4runtime::bytestring::Bytestring;
 use ultima_p4runtime::names::Names;
 use ultima_p4runtime::replication::{Replica, clone_session, multicast_group};
 use ultima_p4runtime::text;
-use ultima_p4runtime::v1::action::Param;
 use ultima_p4runtime::v1::{
-    Action, ActionProfileGroup, ActionProfileMember, CounterData, CounterEntry, DirectCounterEntry,
-    Entity, FieldMatch, ForwardingPipelineConfig, MeterConfig, MeterEntry, P4Data, RegisterEntry,
-    TableAction, TableEntry, Update, ValueSetEntry, field_match, p4_data::Data, table_action,
+    ActionProfileGroup, ActionProfileMember, CounterData, CounterEntry, DirectCounterEntry, Entity,
+    ForwardingPipelineConfig, MeterConfig, MeterEntry, P4Data, RegisterEntry, TableEntry, Update,
+    ValueSetEntry, p4_data::Data,
 };
 
 use super::scan::Scan;
@@ -218,11 +217,6 @@ proptest! {
     fn garbled_profiles_do_no_harm(steps in steps()) {
         harmless(profiles, &shared_entities(), steps)?;
     }
-
-    #[test]
-    fn garbled_strings_do_no_harm(steps in steps()) {
-        harmless(translated, &translated_entities(), steps)?;
-    }
 }
 
 fn load(json: &[u8], p4info: &str) -> Pipeline {
@@ -285,48 +279,6 @@ fn shared_entities() -> Vec<Entity> {
     ]
 }
 
-const TRANSLATED_INFO: &str = include_str!("../../tests/programs/translated.p4info.txtpb");
-
-fn translated() -> Pipeline {
-    load(
-        include_bytes!("../../tests/programs/translated.json"),
-        TRANSLATED_INFO,
-    )
-}
-
-/// Entries with strings in their keys and actions.
-fn translated_entities() -> Vec<Entity> {
-    let names = Names::new(text::parse(TRANSLATED_INFO).expect("P4Info")).expect("sound");
-    let entry = |table: &str, key: &[u8], action: &str, value: &[u8]| {
-        let exact = field_match::Exact {
-            value: key.to_vec(),
-        };
-        let action = Action {
-            action_id: names.actions.get(action).expect("action").id,
-            params: vec![Param {
-                param_id: 1,
-                value: value.to_vec(),
-            }],
-        };
-        TableEntry {
-            r#match: vec![FieldMatch {
-                field_id: 1,
-                field_match_type: Some(field_match::FieldMatchType::Exact(exact)),
-            }],
-            action: Some(TableAction {
-                r#type: Some(table_action::Type::Action(action)),
-            }),
-            ..names.table(table).expect("table").all_entries()
-        }
-    };
-    vec![
-        entry("zone_of", &[1], "enter", b"in").into(),
-        entry("zone_of", &[2], "enter", b"out").into(),
-        entry("of_zone", b"in", "answer", &[1]).into(),
-        entry("of_zone", b"side", "answer", &[1]).into(),
-    ]
-}
-
 fn read_all(
     pipeline: &Pipeline,
     request: &Entity,
@@ -354,11 +306,8 @@ fn step_by_step(
 
 #[test]
 fn steps_find_what_a_single_walk_finds() {
-    let programs: [(Pipeline, Vec<Entity>); 3] = [
-        (pipeline(), entities()),
-        (profiles(), shared_entities()),
-        (translated(), translated_entities()),
-    ];
+    let programs: [(Pipeline, Vec<Entity>); 2] =
+        [(pipeline(), entities()), (profiles(), shared_entities())];
     let mut found = 0;
     for (mut pipeline, entities) in programs {
         for entity in entities {

@@ -9,9 +9,7 @@ use ultima_p4runtime::v1::{TableEntry, Update, WriteRequest, WriteResponse};
 use super::direct::{self, Direct};
 use super::error::batch_status;
 use super::table_entry::{entry, key};
-use super::{
-    Service, arrays, check_count, digests, no_pipeline, profile, replication, strings, value_set,
-};
+use super::{Service, arrays, check_count, digests, no_pipeline, profile, replication, value_set};
 use crate::datapath::Datapath;
 use crate::engine::{EntryRef, TableMut};
 use crate::pipeline::Pipeline;
@@ -74,7 +72,6 @@ pub(crate) fn apply(pipeline: &mut Pipeline, update: Update) -> Result<(), Refus
     if let Some(target) = &pipeline.target {
         target.admit(&mut pipeline.groups.values(), kind, &mut entity)?;
     }
-    strings::write(pipeline, kind, &mut entity)?;
     match entity {
         Entity::TableEntry(entry) => write_table_entry(pipeline, kind, entry),
         Entity::PacketReplicationEngineEntry(entry) => replication::write(pipeline, kind, entry),

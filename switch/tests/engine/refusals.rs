@@ -326,7 +326,7 @@ fn value_sets_must_be_those_of_the_p4info() {
 }
 
 #[test]
-fn strings_are_refused_where_they_are_not_translated() {
+fn types_that_are_strings_to_controllers_are_refused() {
     let altered = |change: fn(&mut Value, &mut P4Info)| {
         let p4info = include_str!("../programs/translated.p4info.txtpb");
         altered(
@@ -335,18 +335,19 @@ fn strings_are_refused_where_they_are_not_translated() {
             change,
         )
     };
-    use ultima_p4runtime::config::v1::match_field::{Match, MatchType};
+    let strings =
+        "a type that @p4runtime_translation maps to strings is not supported by this switch";
+    // Strings have no width.
     assert_eq!(
-        altered(|_, p4info| {
-            let lpm = Match::MatchType(MatchType::Lpm.into());
-            p4info.tables[1].match_fields[0].r#match = Some(lpm);
-        }),
-        "table Translate.of_zone, match field zone: a string matched by lpm is not supported by this \
-         switch"
+        altered(|_, p4info| p4info.tables[0].match_fields[0].bitwidth = 0),
+        format!("table Translate.masked_port, match field port: {strings}")
     );
     assert_eq!(
-        altered(|_, p4info| p4info.type_info = None),
-        "action Translate.enter, parameter zone: a translated type is not supported by this switch"
+        altered(|_, p4info| {
+            let params = p4info.actions.iter_mut().flat_map(|it| &mut it.params);
+            params.for_each(|param| param.bitwidth *= i32::from(param.name != "port"));
+        }),
+        format!("action Translate.leave, parameter port: {strings}")
     );
 }
 

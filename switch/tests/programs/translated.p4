@@ -1,5 +1,4 @@
-// Types that the control plane sees otherwise than the packet: a port number of 32 bits, and a
-// zone that has a name.
+// A type that controllers see at another width than packets have: a port number of 32 bits.
 //
 // p4c-bm2-ss --arch v1model --p4runtime-files translated.p4info.txtpb -o translated.json translated.p4
 
@@ -8,9 +7,6 @@
 
 @p4runtime_translation("example.org/port", bit<32>)
 type bit<9> outside_port_t;
-
-@p4runtime_translation("example.org/zone", string)
-type bit<2> zone_t;
 
 header ask_t {
     bit<8> table_number;
@@ -24,7 +20,6 @@ struct headers_t {
 }
 
 struct metadata_t {
-    zone_t zone;
     outside_port_t port;
 }
 
@@ -32,7 +27,6 @@ parser Read(packet_in packet, out headers_t hdr, inout metadata_t meta,
             inout standard_metadata_t standard) {
     state start {
         packet.extract(hdr.ask);
-        meta.zone = (zone_t)hdr.ask.zone[1:0];
         meta.port = (outside_port_t)hdr.ask.port[8:0];
         transition accept;
     }
@@ -43,35 +37,12 @@ control Verify(inout headers_t hdr, inout metadata_t meta) {
 }
 
 control Translate(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
-    action enter(zone_t zone) {
-        hdr.ask.zone = 6w0 ++ (bit<2>)zone;
-    }
-
     action answer(bit<8> number) {
         hdr.ask.answer = number;
     }
 
     action leave(outside_port_t port) {
         hdr.ask.port = 7w0 ++ (bit<9>)port;
-    }
-
-    // A zone for each port: the value that the switch chose for its name comes back.
-    table zone_of {
-        key = { meta.port: exact @name("port"); }
-        actions = { enter; NoAction; }
-        default_action = NoAction();
-    }
-
-    table of_zone {
-        key = { meta.zone: exact @name("zone"); }
-        actions = { answer; NoAction; }
-        default_action = NoAction();
-    }
-
-    table perhaps_zone {
-        key = { meta.zone: optional @name("zone"); }
-        actions = { answer; leave; NoAction; }
-        default_action = NoAction();
     }
 
     table masked_port {
@@ -95,13 +66,7 @@ control Translate(inout headers_t hdr, inout metadata_t meta, inout standard_met
     apply {
         standard.egress_spec = standard.ingress_port;
         hdr.ask.answer = 0;
-        if (hdr.ask.table_number == 1) {
-            zone_of.apply();
-        } else if (hdr.ask.table_number == 2) {
-            of_zone.apply();
-        } else if (hdr.ask.table_number == 3) {
-            perhaps_zone.apply();
-        } else if (hdr.ask.table_number == 4) {
+        if (hdr.ask.table_number == 4) {
             masked_port.apply();
         } else if (hdr.ask.table_number == 5) {
             prefix_port.apply();

@@ -2,16 +2,13 @@
 
 use tonic::Code;
 use ultima_p4runtime::v1::entity::Entity as Kind;
-use ultima_p4runtime::v1::field_match::{Exact, FieldMatchType, Lpm, Optional, Range, Ternary};
+use ultima_p4runtime::v1::field_match::{FieldMatchType, Lpm, Range, Ternary};
 use ultima_p4runtime::v1::table_action::Type as ActionType;
 use ultima_p4runtime::v1::{self, Entity, FieldMatch, TableAction, TableEntry, Update};
 use ultima_switch::{ProgramFiles, WireConfig};
 
 use crate::served::common::{Bed, Controller, bare};
 
-const ZONE_OF: u8 = 1;
-const OF_ZONE: u8 = 2;
-const PERHAPS: u8 = 3;
 const MASKED: u8 = 4;
 const PREFIX: u8 = 5;
 const RANGE: u8 = 6;
@@ -24,12 +21,12 @@ async fn bed() -> Bed {
     Bed::with_program(bare(), program, vec![WireConfig::default()]).await
 }
 
-/// What a packet comes back with: its zone, its port, its answer.
-fn ask(bed: &Bed, table: u8, zone: u8, port: u16) -> (u8, u16, u8) {
+/// What a packet comes back with: its port and its answer.
+fn ask(bed: &Bed, table: u8, port: u16) -> (u16, u8) {
     let [high, low] = port.to_be_bytes();
-    bed.peers[&1].send(&[table, zone, high, low, 0xff]);
+    bed.peers[&1].send(&[table, 0, high, low, 0xff]);
     let frame = bed.peers[&1].receive();
-    (frame[1], u16::from_be_bytes([frame[2], frame[3]]), frame[4])
+    (u16::from_be_bytes([frame[2], frame[3]]), frame[4])
 }
 
 /// An entry with one match field and an action of one parameter.
@@ -59,12 +56,6 @@ fn entry(
         }),
         ..table.all_entries()
     }
-}
-
-fn exact(value: &[u8]) -> FieldMatchType {
-    FieldMatchType::Exact(Exact {
-        value: value.to_vec(),
-    })
 }
 
 async fn entries(controller: &mut Controller) -> Vec<Kind> {
@@ -111,12 +102,12 @@ async fn numbers_are_the_same_at_another_width() {
     ];
     let updates = written.iter().cloned().map(Entity::from).collect();
     controller.insert(updates).await;
-    assert_eq!(ask(&bed, MASKED, 0, 5), (0, 0x107, 0));
-    assert_eq!(ask(&bed, MASKED, 0, 4), (0, 4, 0));
-    assert_eq!(ask(&bed, PREFIX, 0, 0x1fe).2, 24);
-    assert_eq!(ask(&bed, PREFIX, 0, 0xfe).2, 0);
-    assert_eq!(ask(&bed, RANGE, 0, 9).2, 9);
-    assert_eq!(ask(&bed, RANGE, 0, 8).2, 0);
+    assert_eq!(ask(&bed, MASKED, 5), (0x107, 0));
+    assert_eq!(ask(&bed, MASKED, 4), (4, 0));
+    assert_eq!(ask(&bed, PREFIX, 0x1fe).1, 24);
+    assert_eq!(ask(&bed, PREFIX, 0xfe).1, 0);
+    assert_eq!(ask(&bed, RANGE, 9).1, 9);
+    assert_eq!(ask(&bed, RANGE, 8).1, 0);
     let mut read = entries(&mut controller).await;
     read.sort_by_key(|kind| {
         written
@@ -147,76 +138,5 @@ async fn numbers_are_the_same_at_another_width() {
             controller.try_write(Update::insert(wide)).await,
             Err(Code::OutOfRange)
         );
-    }
-}
-
-#[tokio::test]
-async fn strings_stand_for_numbers_that_the_switch_chooses() {
-    let bed = bed().await;
-    let mut controller = bed.controller().await;
-    let optional = |zone: &str| {
-        FieldMatchType::Optional(Optional {
-            value: zone.as_bytes().to_vec(),
-        })
-    };
-    let written = [
-        entry(&bed, "zone_of", exact(&[1]), "enter", b"inner"),
-        entry(&bed, "zone_of", exact(&[2]), "enter", b"outer"),
-        entry(&bed, "of_zone", exact(b"inner"), "answer", &[11]),
-        entry(&bed, "of_zone", exact(b"outer"), "answer", &[22]),
-        entry(&bed, "perhaps_zone", optional("outer"), "answer", &[33]),
-    ];
-    let updates = written.iter().cloned().map(Entity::from).collect();
-    controller.insert(updates).await;
-    // What the program makes of a name is what it matches by that name.
-    let inner = ask(&bed, ZONE_OF, 0, 1).0;
-    let outer = ask(&bed, ZONE_OF, 0, 2).0;
-    assert_ne!(inner, outer);
-    assert_eq!(ask(&bed, OF_ZONE, inner, 0).2, 11);
-    assert_eq!(ask(&bed, OF_ZONE, outer, 0).2, 22);
-    assert_eq!(ask(&bed, PERHAPS, outer, 0).2, 33);
-    assert_eq!(ask(&bed, PERHAPS, inner, 0).2, 0);
-    let read = entries(&mut controller).await;
-    assert_eq!(read.len(), written.len());
-    for one in &written {
-        assert!(read.contains(&Kind::TableEntry(one.clone())), "{one:?}");
-    }
-    let one = controller.read(vec![written[3].clone().into()]).await;
-    assert_eq!(one.expect("read"), [Kind::TableEntry(written[3].clone())]);
-    let unknown = entry(&bed, "of_zone", exact(b"limbo"), "answer", &[1]);
-    assert!(controller.read(vec![unknown.clone().into()]).await.is_err());
-    assert_eq!(
-        controller.try_write(Update::delete(unknown)).await,
-        Err(Code::NotFound)
-    );
-    for wrong in [&[][..], &[b'x'; 300]] {
-        let wrong = entry(&bed, "of_zone", exact(wrong), "answer", &[1]);
-        assert_eq!(
-            controller.try_write(Update::insert(wrong)).await,
-            Err(Code::InvalidArgument)
-        );
-    }
-}
-
-#[tokio::test]
-async fn numbers_of_strings_come_back_when_nothing_has_them() {
-    let bed = bed().await;
-    let mut controller = bed.controller().await;
-    let zone = |name: &str| entry(&bed, "of_zone", exact(name.as_bytes()), "answer", &[1]);
-    // Two bits, of which 0 is not given out.
-    let three = ["a", "b", "c"].map(zone);
-    let updates = three.iter().cloned().map(Entity::from).collect();
-    controller.insert(updates).await;
-    assert_eq!(
-        controller.try_write(Update::insert(zone("d"))).await,
-        Err(Code::ResourceExhausted)
-    );
-    let gone = Update::delete(three[1].clone());
-    controller.write(vec![gone]).await.expect("written");
-    controller.insert(vec![zone("d").into()]).await;
-    let read = entries(&mut controller).await;
-    assert_eq!(read.len(), 3);
-    for name in ["a", "c", "d"] {
-        assert!(read.contains(&Kind::TableEntry(zone(name))), "{name}");
     }
 }

@@ -8,7 +8,7 @@ use super::pass::keep;
 use super::phv::Phv;
 use super::pre::{CloneSession, Replica};
 use super::standard::InstanceType;
-use super::trace::{Event, Origin, Recorder};
+use super::trace::{Origin, Recorder};
 use super::{Copy, Engine, Packet};
 
 /// A packet at the end of ingress.
@@ -126,7 +126,7 @@ impl Engine {
             && replicas < wanted
         {
             let replicas = wanted - replicas;
-            recorder.note(Event::CloneRefused { replicas });
+            recorder.note(2, format_args!("clones refused at the limits: {replicas}"));
         }
         (replicas > 0).then_some(Orders {
             session,
@@ -140,7 +140,7 @@ impl Engine {
     fn find_session(&mut self, id: u32) -> Option<&CloneSession> {
         let session = self.pre.session(id);
         if let (None, Some(recorder)) = (session, &mut self.state.trace) {
-            recorder.note(Event::NoSession { session: id });
+            recorder.note(2, format_args!("no clone session {id}: no clone"));
         }
         session
     }

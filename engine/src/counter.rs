@@ -1,6 +1,9 @@
 //! Counters: indirect counter arrays, and cells of direct counters.
 
+use std::fmt;
+
 use super::error::ControlError;
+use super::trace::plural;
 
 /// What one counter cell holds. BMv2 counts both, whatever the program declares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -16,6 +19,13 @@ impl CounterCell {
     pub(super) fn count(&mut self, bytes: u32) {
         self.packets = self.packets.wrapping_add(1);
         self.bytes = self.bytes.wrapping_add(u64::from(bytes));
+    }
+}
+
+impl fmt::Display for CounterCell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (packets, bytes) = (plural(self.packets, "packet"), plural(self.bytes, "byte"));
+        write!(f, "{packets}, {bytes}")
     }
 }
 

@@ -138,6 +138,7 @@ pub use table::{
 pub use value_set::ValueSet;
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use rand::SeedableRng;
@@ -262,6 +263,20 @@ pub enum DropCause {
     DescendantLimit,
     /// An `assert` or `assume` of the program failed (BMv2 would exit).
     Assertion,
+}
+
+impl fmt::Display for DropCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            DropCause::Program => "the program wants it",
+            DropCause::EmptyGroup => "the multicast group has no replicas",
+            DropCause::ParserLimit => "limit of parser states reached",
+            DropCause::JumpLimit => "limit of jumps in actions reached",
+            DropCause::PassLimit => "limit of passes (resubmit, recirculate, egress clone) reached",
+            DropCause::DescendantLimit => "limit of what may come of one packet reached",
+            DropCause::Assertion => "an assertion does not hold",
+        })
+    }
 }
 
 /// The outcome of ingress.

@@ -15,6 +15,17 @@ pub enum Color {
     Red = 2,
 }
 
+impl Color {
+    /// Returns the name of a colour's number.
+    pub(super) fn name(number: u64) -> &'static str {
+        match number {
+            0 => "green",
+            1 => "yellow",
+            _ => "red",
+        }
+    }
+}
+
 /// What a meter counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MeterUnit {

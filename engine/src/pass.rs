@@ -14,7 +14,7 @@ use super::parser::Parsed;
 use super::phv::Phv;
 use super::pre::Replica;
 use super::standard::{DROP_PORT, InstanceType};
-use super::trace::{Arrival, Event, Origin};
+use super::trace::{Origin, plural};
 use super::{Copy, DropCause, EgressOutcome, Engine, IngressOutcome, Packet, Program, QueueInfo};
 
 /// The state with which a packet starts ingress.
@@ -123,15 +123,17 @@ impl Engine {
         let mut family = start.family;
         let length = frame.len() as u32;
         if let Some(recorder) = &mut self.state.trace {
-            recorder.note(Event::Ingress {
-                arrival: match start.kind {
-                    InstanceType::Resubmitted => Arrival::Resubmitted,
-                    InstanceType::Recirculated => Arrival::Recirculated,
-                    _ => Arrival::Entered,
-                },
-                port: start.port,
-                bytes: frame.len(),
-            });
+            let bytes = plural(frame.len() as u64, "byte");
+            match (start.kind, start.port) {
+                (InstanceType::Resubmitted, _) => {
+                    recorder.note(1, format_args!("resubmitted: ingress again, {bytes}"));
+                }
+                (InstanceType::Recirculated, _) => {
+                    recorder.note(1, format_args!("recirculated: ingress again, {bytes}"));
+                }
+                (_, Some(port)) => recorder.note(1, format_args!("ingress from port {port}")),
+                (_, None) => recorder.note(1, format_args!("ingress")),
+            }
         }
         let mut phv = self.acquire();
         let standard = &self.program.standard;
@@ -203,7 +205,10 @@ impl Engine {
                 && admitted < wanted
             {
                 let replicas = wanted - admitted;
-                recorder.note(Event::ReplicasRefused { replicas });
+                recorder.note(
+                    2,
+                    format_args!("replicas refused at the limit of descendants: {replicas}"),
+                );
             }
             let packet = self.share(phv, verdict, payload, family);
             let replicas = &self.pre.group(group).unwrap_or_default()[..admitted];
@@ -338,12 +343,12 @@ impl Engine {
     ) -> EgressOutcome {
         out.clear();
         if let Some(recorder) = &mut self.state.trace {
-            recorder.note(Event::Egress {
-                port: copy.port,
-                rid: copy.rid,
-                depth: queue.enq_qdepth,
-                queued_us: queue.deq_timedelta_us,
-            });
+            let stay = queue.deq_timedelta_us;
+            let behind = plural(queue.enq_qdepth.into(), "packet");
+            recorder.note(
+                1,
+                format_args!("egress after {stay} us in the queue, behind {behind}"),
+            );
         }
         let packet = &*copy.packet;
         let mut verdict = packet.verdict;

@@ -137,7 +137,7 @@ fn a_program_is_traced_without_a_switch() {
     let trace: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(
         (&trace["version"], &trace["complete"]),
-        (&1.into(), &true.into())
+        (&2.into(), &true.into())
     );
     let copies: Vec<_> = trace["copies"]
         .as_array()
@@ -158,10 +158,10 @@ fn a_program_is_traced_without_a_switch() {
         .as_array()
         .unwrap()
         .iter()
-        .filter(|event| event["event"] == "table" && event["hit"] == true)
-        .map(|event| event["name"].as_str().unwrap())
+        .filter_map(|event| event["text"].as_str()?.lines().next())
+        .filter(|text| text.starts_with("table ") && text.contains(": hit"))
         .collect();
-    assert_eq!(tables, ["IngressPipe.forward"]);
+    assert_eq!(tables, ["table IngressPipe.forward: hit"]);
 }
 
 #[test]

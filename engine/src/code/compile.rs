@@ -294,7 +294,7 @@ impl Compiler<'_> {
             Node::Action { action, args, next } => {
                 let called = &self.source.actions[*action];
                 let action = *action;
-                self.site(Site::Call { node, action });
+                self.site(Site::Call(node));
                 // A long program may call long actions at many nodes.
                 if called.params.is_empty() && self.ops.len() < MAX_OPERATIONS {
                     self.action(action);

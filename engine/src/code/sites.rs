@@ -13,7 +13,7 @@ pub(super) enum Site {
     /// A condition between tables.
     Condition { node: usize, test: Box<Test> },
     /// A call of an action outside tables.
-    Call { node: usize, action: usize },
+    Call(usize),
     /// A state of the parser.
     State(usize),
     /// The transitions of a state.
@@ -53,9 +53,7 @@ impl Code {
                     let holds = test.eval(machine.env());
                     machine.tested(*node, holds);
                 }
-                Site::Call { node, action } => {
-                    machine.called(*node, &actions[*action].name);
-                }
+                Site::Call(node) => machine.called(*node),
                 Site::Primitive { action, index } => {
                     machine.before((*action, *index), &actions[*action].code[*index]);
                     *unfinished = Some((*action, *index));

@@ -6,7 +6,7 @@ use super::super::action::{self, Machine};
 use super::super::bits::low_bits;
 use super::super::expression::{EXACT, Env, Num};
 use super::super::key::words_of;
-use super::super::trace::{Event, Named, Value};
+use super::super::trace::{hex, plural};
 use super::{Case, Parser, State, Transition};
 
 impl Parser {
@@ -33,20 +33,15 @@ impl Parser {
         };
         let symbols = recorder.symbols();
         let symbol = &symbols.states[state];
+        let next = next.map_or("accept", |next| &symbols.states[next].name);
+        if values.is_empty() {
+            return recorder.note(3, format_args!("go to {next}"));
+        }
         let parts = symbol.key.iter().zip(&values);
-        let part = |(name, (value, _)): (&String, &(BigUint, u32))| Named {
-            name: name.clone(),
-            value: Value::new(&value.to_bytes_be()),
-        };
-        let event = Event::Select {
-            key: parts.map(part).collect(),
-            case: taken.map_or_else(|| "default".to_owned(), |at| symbol.cases[at].clone()),
-            next: next.map_or_else(
-                || "accept".to_owned(),
-                |next| symbols.states[next].name.clone(),
-            ),
-        };
-        recorder.note(event);
+        let parts = parts.map(|(name, (value, _))| format!("{name}={}", hex(&value.to_bytes_be())));
+        let key = parts.collect::<Vec<_>>().join(" ");
+        let case = taken.map_or("default", |at| &symbol.cases[at]);
+        recorder.note(3, format_args!("select {key}: {case}, go to {next}"));
     }
 
     /// Records how the parser ended.
@@ -59,12 +54,11 @@ impl Parser {
         if parsed.error != self.errors.no_error {
             let error = recorder.symbols().error(parsed.error);
             let at = parsed.bytes;
-            recorder.note(Event::ParserError { error, at });
+            recorder.note(2, format_args!("parser error {error} at byte {at}"));
         }
-        recorder.note(Event::Parsed {
-            bytes: parsed.bytes,
-            payload: frame.len() - parsed.bytes,
-        });
+        let [done, left] = [parsed.bytes, frame.len() - parsed.bytes];
+        let [done, left] = [done, left].map(|bytes| plural(bytes as u64, "byte"));
+        recorder.note(2, format_args!("parsed {done}, {left} of payload"));
     }
 }
 

@@ -4,8 +4,6 @@ use super::super::action::{Action, Machine};
 use super::super::meter::Color;
 use super::super::profile::Profile;
 use super::super::table::Table;
-use super::event::{Call, Counted, Event, Named};
-use super::value::Value;
 
 impl Machine<'_> {
     /// Records a table lookup before it happens.
@@ -17,36 +15,8 @@ impl Machine<'_> {
         profiles: &[Profile],
         actions: &[Action],
     ) {
-        let found = table.explain(profiles, self);
-        let length = self.verdict.ingress_length;
-        let Some(recorder) = &mut self.state.trace else {
-            return;
-        };
-        let action = found.action.map(|action| &actions[action.action]);
-        let symbols = recorder.symbols();
-        recorder.source.clone_from(&symbols.nodes[node].source);
-        let call = action.map(|action| {
-            let params = action.params.iter().map(|param| Named {
-                name: param.name.clone(),
-                value: Value::new(&param.slot.canonical(found.args)),
-            });
-            Call {
-                name: action.name.clone(),
-                params: params.collect(),
-            }
-        });
-        recorder.note(Event::Table {
-            name: table.name().to_owned(),
-            key: found.key,
-            hit: found.hit,
-            priority: found.priority,
-            via: found.via,
-            action: call,
-            counter: found.counter.map(|before| Counted {
-                packets: before.packets.wrapping_add(1),
-                bytes: before.bytes.wrapping_add(u64::from(length)),
-            }),
-        });
+        let text = table.explain(profiles, actions, self);
+        self.at_node(node, &text);
     }
 
     /// Records the result of a condition.
@@ -55,33 +25,33 @@ impl Machine<'_> {
         if let Some(recorder) = &mut self.state.trace {
             let symbols = recorder.symbols();
             let symbol = &symbols.nodes[node];
-            recorder.source.clone_from(&symbol.source);
-            let name = symbol.name.clone();
-            recorder.note(Event::Condition { name, holds });
+            let source = symbol.source.as_ref();
+            let condition = source.map_or(&symbol.name, |source| &source.text);
+            let text = format!("if {condition}: {holds}");
+            self.at_node(node, &text);
         }
     }
 
     /// Records a call of an action outside tables.
     #[cold]
-    pub(crate) fn called(&mut self, node: usize, name: &str) {
-        if let Some(recorder) = &mut self.state.trace {
-            let symbols = recorder.symbols();
-            let symbol = &symbols.nodes[node];
-            recorder.source.clone_from(&symbol.source);
-            let name = name.to_owned();
-            recorder.note(Event::Statements { name });
-        }
+    pub(crate) fn called(&mut self, node: usize) {
+        self.at_node(node, "statements");
     }
 
     /// Records the colour of a table's direct meter.
     #[cold]
     pub(crate) fn metered(&mut self, color: Color) {
         if let Some(recorder) = &mut self.state.trace {
-            recorder.note(Event::Meter {
-                meter: None,
-                index: None,
-                color: Some(color as u8),
-            });
+            let color = Color::name(color as u64);
+            recorder.note(3, format_args!("meter of the table: {color}"));
+        }
+    }
+
+    fn at_node(&mut self, node: usize, text: &str) {
+        if let Some(recorder) = &mut self.state.trace {
+            let symbols = recorder.symbols();
+            recorder.source.clone_from(&symbols.nodes[node].source);
+            recorder.note(2, format_args!("{text}"));
         }
     }
 }

@@ -7,30 +7,31 @@
 //! Without a recorder, tracing costs no lookup, comparison or allocation: the compiler builds the loops that execute a program
 //! twice, with and without hooks.
 
-mod event;
 mod flow;
+mod octets;
+mod packet;
 mod pass;
 mod steps;
 mod symbols;
-mod value;
 
+use std::fmt;
 use std::num::NonZeroU16;
 use std::sync::Arc;
 
-pub use event::{
-    Arrival, Call, Counted, Event, Fate, KeyField, Matched, Named, Origin, Source, Step, Via,
-};
+pub use octets::Octets;
+pub(super) use octets::{hex, plural};
+use packet::as_rid;
+pub use packet::{CopyTrace, Fate, Origin, PacketTrace, Source, Step, VERSION};
 pub(super) use symbols::Symbols;
-pub use value::{Octets, Value};
 
-use super::Engine;
 use super::bits::Slot;
 use super::layout::Layout;
 use super::phv::Phv;
+use super::{DropCause, Engine};
 
 /// Largest number of events of one packet and its copies. Outcomes of copies are kept beyond it.
 pub const MAX_EVENTS: usize = 4096;
-/// Largest size of the values and frames of one packet, in bytes.
+/// Largest size of the texts and frames of one packet, in bytes.
 const MAX_BYTES: usize = 1 << 20;
 /// Largest number of copies of one packet that are followed.
 pub const MAX_COPIES: u16 = 512;
@@ -50,11 +51,13 @@ pub struct Recorder {
     trace: NonZeroU16,
     /// The copy of the next events.
     copy: u16,
-    /// Numbers given to copies.
-    copies: u16,
+    copies: Vec<CopyTrace>,
+    /// True if there were too many copies to follow.
+    lost: bool,
+    dropped: Option<DropCause>,
     now_us: u64,
     steps: Vec<Step>,
-    /// Size of the events.
+    /// Size of texts and frames.
     bytes: usize,
     omitted: u64,
     symbols: Arc<Symbols>,
@@ -69,7 +72,9 @@ impl Recorder {
         Recorder {
             trace,
             copy: 0,
-            copies: 0,
+            copies: Vec::new(),
+            lost: false,
+            dropped: None,
             now_us: 0,
             steps: Vec::new(),
             bytes: 0,
@@ -90,21 +95,62 @@ impl Recorder {
         (self.copy, self.now_us) = (copy, now_us);
     }
 
-    /// Adds an event from outside the engine: the outcome of a copy or of a stage. It is kept beyond the limit on events.
-    pub fn conclude(&mut self, event: Event) {
+    /// Adds an event that is kept beyond the limit on events.
+    fn conclude(&mut self, depth: u8, text: fmt::Arguments<'_>) {
         let (copy, at_us, source) = (self.copy, self.now_us, self.source.take());
-        self.bytes += event.weight();
+        let text = text.to_string();
+        self.bytes += text.len();
         self.steps.push(Step {
             copy,
             at_us,
+            depth,
+            text,
             source,
-            event,
         });
     }
 
-    /// Returns all events in order, and the number of omitted events.
-    pub fn into_steps(self) -> (Vec<Step>, u64) {
-        (self.steps, self.omitted)
+    /// Records the end of the current copy.
+    pub fn end(&mut self, fate: Fate) {
+        self.conclude(1, format_args!("{fate}"));
+        if let Some(copy) = self.copy() {
+            copy.fate = fate;
+        }
+    }
+
+    /// Records that the traffic manager marks the current copy with ECN's Congestion Experienced.
+    pub fn marked(&mut self) {
+        self.conclude(2, format_args!("marked with ECN's Congestion Experienced"));
+    }
+
+    /// Records that the program or a limit drops the packet or copy.
+    pub(super) fn dropped(&mut self, cause: DropCause) {
+        self.source = None;
+        self.conclude(1, format_args!("dropped: {cause}"));
+        match self.copy() {
+            Some(copy) => copy.cause = Some(cause),
+            None => self.dropped = Some(cause),
+        }
+    }
+
+    /// Returns the current copy; `None` for the packet that entered.
+    fn copy(&mut self) -> Option<&mut CopyTrace> {
+        self.copies.get_mut(usize::from(self.copy).checked_sub(1)?)
+    }
+
+    /// Returns the trace of the packet, which entered at a port and a time.
+    pub fn finish(self, port: u16, at_us: u64, frame: Vec<u8>) -> PacketTrace {
+        let under_way = |copy: &CopyTrace| copy.fate == Fate::UnderWay;
+        PacketTrace {
+            version: VERSION,
+            port,
+            at_us,
+            frame: Octets(frame),
+            dropped: self.dropped,
+            complete: self.omitted == 0 && !self.lost && !self.copies.iter().any(under_way),
+            omitted: self.omitted,
+            copies: self.copies,
+            events: self.steps,
+        }
     }
 
     /// Returns the program's names.
@@ -122,8 +168,7 @@ impl Recorder {
         let symbols = self.symbols();
         let symbol = &symbols.states[state];
         self.source.clone_from(&symbol.source);
-        let name = symbol.name.clone();
-        self.note(Event::State { name, at });
+        self.note(2, format_args!("state {} at byte {at}", symbol.name));
     }
 
     /// Returns the source position of a primitive.
@@ -132,33 +177,34 @@ impl Recorder {
     }
 
     /// Adds an event, if there is room.
-    pub(super) fn note(&mut self, event: Event) {
+    pub(super) fn note(&mut self, depth: u8, text: fmt::Arguments<'_>) {
         if self.is_full() {
             self.omitted += 1;
             self.source = None;
         } else {
-            self.conclude(event);
+            self.conclude(depth, text);
         }
     }
 
     /// Numbers a new copy; `None` if there are too many to follow.
-    pub(super) fn order(&mut self, port: u16, rid: u16, origin: Origin) -> Option<Mark> {
-        let number = self.copies + 1;
+    pub fn order(&mut self, port: u16, rid: u16, origin: Origin) -> Option<Mark> {
+        let to = format!("to port {port}{}, {origin}", as_rid(rid));
+        let number = self.copies.len() as u16 + 1;
         if number > MAX_COPIES {
-            self.note(Event::Ordered {
-                number: 0,
-                port,
-                rid,
-                origin,
-            });
+            self.lost = true;
+            self.note(2, format_args!("copy {to}, not followed"));
             return None;
         }
-        self.copies = number;
-        self.conclude(Event::Ordered {
-            number,
+        self.conclude(2, format_args!("copy {number} {to}"));
+        self.copies.push(CopyTrace {
+            copy: number,
+            of: self.copy,
             port,
             rid,
             origin,
+            fate: Fate::UnderWay,
+            cause: None,
+            frame: None,
         });
         Some(Mark {
             trace: self.trace,
@@ -185,21 +231,20 @@ impl Engine {
     }
 }
 
-/// Returns a packet's fields of a header.
-fn fields(layout: &Layout, phv: &Phv, header: usize) -> Vec<Named> {
+/// Returns a packet's fields of a header, such as `dst=0x1 type=0x800`.
+fn fields(layout: &Layout, phv: &Phv, header: usize) -> String {
     let fields = layout.shape(header).fields.iter().enumerate();
-    fields
-        .map(|(index, field)| Named {
-            name: field.name.clone(),
-            value: field_value(layout, phv, header, index),
-        })
-        .collect()
+    let fields = fields.map(|(index, field)| {
+        let value = field_value(layout, phv, header, index);
+        format!("{}={value}", field.name)
+    });
+    fields.collect::<Vec<_>>().join(" ")
 }
 
-fn field_value(layout: &Layout, phv: &Phv, header: usize, field: usize) -> Value {
+fn field_value(layout: &Layout, phv: &Phv, header: usize, field: usize) -> String {
     match layout.shape(header).varbit {
-        Some(varbit) if varbit.field == field => Value::new(phv.varbit(layout, header)),
-        _ => Value::new(&layout.slot(header, field).canonical(&phv.bytes)),
+        Some(varbit) if varbit.field == field => hex(phv.varbit(layout, header)),
+        _ => hex(&layout.slot(header, field).canonical(&phv.bytes)),
     }
 }
 

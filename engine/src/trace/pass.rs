@@ -1,11 +1,9 @@
 //! Traces of checksums and the deparser.
 
-use super::super::DropCause;
 use super::super::checksum::Checksum;
 use super::super::layout::Layout;
 use super::super::phv::Phv;
-use super::event::Event;
-use super::value::{Octets, Value};
+use super::octets::{Octets, hex, plural};
 use super::{MAX_BYTES, Recorder, field_at};
 
 impl Recorder {
@@ -19,11 +17,16 @@ impl Recorder {
         phv: &Phv,
     ) {
         self.checksum_source(at);
-        self.note(Event::Verify {
-            field: field_at(layout, checksum.target),
-            value: Value::new(&checksum.target.canonical(&phv.bytes)),
-            computed: Value::from(computed),
-        });
+        let (field, value) = target(checksum, layout, phv);
+        let computed = format!("{computed:#x}");
+        let verdict = match value == computed {
+            true => "correct",
+            false => "wrong",
+        };
+        self.note(
+            2,
+            format_args!("checksum {field} {value}, computed {computed}: {verdict}"),
+        );
     }
 
     /// Records a checksum before and after its update.
@@ -36,11 +39,8 @@ impl Recorder {
         phv: &Phv,
     ) {
         self.checksum_source(at);
-        self.note(Event::Update {
-            field: field_at(layout, checksum.target),
-            old: Value::new(&checksum.target.canonical(&phv.bytes)),
-            new: Value::from(computed),
-        });
+        let (field, old) = target(checksum, layout, phv);
+        self.note(2, format_args!("checksum {field}: {old} -> {computed:#x}"));
     }
 
     fn checksum_source(&mut self, at: usize) {
@@ -57,20 +57,28 @@ impl Recorder {
         cut: usize,
         frame: &[u8],
     ) {
-        let headers = headers.map(|header| layout.instances[header].name.clone());
-        let fits = self.bytes + frame.len() <= MAX_BYTES;
-        self.conclude(Event::Deparse {
-            headers: headers.collect(),
-            payload,
-            cut,
-            bytes: frame.len(),
-            frame: fits.then(|| Octets(frame.to_vec())),
-        });
+        let headers = headers.map(|header| layout.instances[header].name.as_str());
+        let headers = headers.collect::<Vec<_>>().join(" + ");
+        let [payload, length] = [payload, frame.len()].map(|it| plural(it as u64, "byte"));
+        let cut = match cut {
+            0 => String::new(),
+            cut => format!(", truncated by {cut}"),
+        };
+        self.conclude(
+            1,
+            format_args!("deparser: {headers} + {payload} of payload{cut} = {length}"),
+        );
+        if self.bytes + frame.len() <= MAX_BYTES
+            && let Some(copy) = self.copy()
+        {
+            copy.frame = Some(Octets(frame.to_vec()));
+            self.bytes += frame.len();
+        }
     }
+}
 
-    /// Records the end of the packet or copy.
-    pub(crate) fn dropped(&mut self, cause: DropCause) {
-        self.source = None;
-        self.conclude(Event::Dropped { cause });
-    }
+/// Returns the name of a checksum's field, and the packet's value.
+fn target(checksum: &Checksum, layout: &Layout, phv: &Phv) -> (String, String) {
+    let value = checksum.target.canonical(&phv.bytes);
+    (field_at(layout, checksum.target), hex(&value))
 }

@@ -3,12 +3,13 @@
 use super::super::action::{Instruction, Machine, Target};
 use super::super::bits::Slot;
 use super::super::compile::Place;
+use super::super::counter::CounterCell;
 use super::super::expression::Num;
 use super::super::layout::Layout;
+use super::super::meter::Color;
 use super::super::phv::Phv;
-use super::event::{Counted, Event};
-use super::value::Value;
-use super::{Recorder, field_value, fields, symbols};
+use super::octets::{hex, plural};
+use super::{Recorder, Source, field_value, fields, symbols};
 
 /// The packet's state before a primitive.
 #[derive(Debug, Default)]
@@ -21,19 +22,20 @@ pub(super) struct Before {
     /// Bytes that the parser had extracted or skipped.
     parsed: usize,
     /// The cell's value.
-    cell: Option<Value>,
+    cell: Option<String>,
 }
 
 impl Machine<'_> {
     /// Records a primitive that is about to run, by its action and its position there.
     #[cold]
     pub(crate) fn before(&mut self, (action, at): (usize, usize), instruction: &Instruction) {
-        match &mut self.state.trace {
+        let source = match &mut self.state.trace {
             // Nothing more can be recorded, so nothing is looked at.
             Some(recorder) if recorder.is_full() => return recorder.omitted += 1,
-            _ => {}
-        }
-        let event = self.announced(instruction);
+            Some(recorder) => recorder.source_of(action, at),
+            None => return,
+        };
+        let announced = self.announced(instruction, source.as_ref());
         let (target, index) = self.aims(instruction);
         let cell = match instruction {
             Instruction::RegisterRead { register, .. }
@@ -43,11 +45,11 @@ impl Machine<'_> {
         let Some(recorder) = self.state.trace.as_deref_mut() else {
             return;
         };
-        recorder.source = recorder.source_of(action, at);
-        if let Some(event) = event {
-            recorder.note(event);
-            recorder.source = recorder.source_of(action, at);
+        if let Some((depth, text)) = announced {
+            recorder.source.clone_from(&source);
+            recorder.note(depth, format_args!("{text}"));
         }
+        recorder.source = source;
         let before = &mut recorder.before;
         self.phv.save(self.layout, &mut before.phv);
         (before.target, before.index, before.cell) = (target, index, cell);
@@ -69,9 +71,9 @@ impl Machine<'_> {
             return;
         };
         let index = recorder.before.index;
-        if let Some(event) = self.resources(instruction, &mut recorder.before, index) {
+        if let Some(text) = self.resources(instruction, &mut recorder.before, index) {
             let source = recorder.source.clone();
-            recorder.note(event);
+            recorder.note(3, format_args!("{text}"));
             recorder.source = source;
         }
         if !matches!(instruction, Instruction::Extract(..)) {
@@ -81,43 +83,41 @@ impl Machine<'_> {
         self.state.trace = Some(recorder);
     }
 
-    /// Returns the event of a primitive if it does not depend on the result.
-    fn announced(&self, instruction: &Instruction) -> Option<Event> {
+    /// Describes a primitive if that does not depend on its result, with the depth of the text.
+    fn announced(
+        &self,
+        instruction: &Instruction,
+        source: Option<&Source>,
+    ) -> Option<(u8, String)> {
         let env = self.env();
-        let primitive = |name: &str, argument: Option<&Num>| {
-            Some(Event::Primitive {
-                name: name.to_owned(),
-                argument: argument.map(|num| Value::from(num.eval_amount(env))),
-            })
-        };
-        match instruction {
-            Instruction::MarkToDrop { .. } => primitive("mark_to_drop", None),
-            Instruction::Random { .. } => primitive("random", None),
-            Instruction::Clone { session, .. } => primitive("clone", Some(session)),
-            Instruction::Resubmit { .. } => primitive("resubmit", None),
-            Instruction::Recirculate { .. } => primitive("recirculate", None),
-            Instruction::Truncate(length) => primitive("truncate", Some(length)),
-            Instruction::Exit => primitive("exit", None),
-            Instruction::JumpUnless(test, _) => Some(Event::Condition {
-                name: "if".to_owned(),
-                holds: test.eval(env),
-            }),
-            Instruction::Assert(test) => Some(Event::Assert {
-                holds: test.eval(env),
-            }),
-            Instruction::Hash { calculation, .. } => Some(Event::Hash {
-                calculation: self.calculations[*calculation].name.clone(),
-            }),
+        let with = |name: &str, num: &Num| format!("{name}({:#x})", num.eval_amount(env));
+        let text = match instruction {
+            Instruction::JumpUnless(test, _) => {
+                let condition = source.map_or("if", |source| &source.text);
+                return Some((2, format!("if {condition}: {}", test.eval(env))));
+            }
+            Instruction::MarkToDrop { .. } => "mark_to_drop()".to_owned(),
+            Instruction::Random { .. } => "random()".to_owned(),
+            Instruction::Clone { session, .. } => with("clone", session),
+            Instruction::Resubmit { .. } => "resubmit()".to_owned(),
+            Instruction::Recirculate { .. } => "recirculate()".to_owned(),
+            Instruction::Truncate(length) => with("truncate", length),
+            Instruction::Exit => "exit()".to_owned(),
+            Instruction::Assert(test) => format!("assert: {}", test.eval(env)),
+            Instruction::Hash { calculation, .. } => {
+                format!("hash {}", self.calculations[*calculation].name)
+            }
             Instruction::Digest(list) => {
                 let (digest, values) = self.learn_lists[*list].values(&self.phv.bytes);
-                let values = values.iter().map(|value| Value::new(value)).collect();
-                Some(Event::Digest { digest, values })
+                let values: Vec<_> = values.iter().map(|value| hex(value)).collect();
+                format!("digest {digest}: {}", values.join(" "))
             }
-            Instruction::Log { format, values } => Some(Event::Log {
-                text: self.log_text(format, values),
-            }),
-            _ => None,
-        }
+            Instruction::Log { format, values } => {
+                format!("log: {}", self.log_text(format, values))
+            }
+            _ => return None,
+        };
+        Some((3, text))
     }
 
     /// The field that a primitive writes, and the cell that it uses.
@@ -142,52 +142,42 @@ impl Machine<'_> {
         }
     }
 
-    /// The event of a primitive that used a counter, meter or register.
+    /// Describes a primitive that used a counter, meter or register, or parsed a part of the packet.
     fn resources(
         &self,
         instruction: &Instruction,
         before: &mut Before,
         index: u64,
-    ) -> Option<Event> {
-        let cell = Value::from(index);
+    ) -> Option<String> {
+        let held = |cell: Option<String>| cell.unwrap_or_else(|| "no such cell".to_owned());
         let position = usize::try_from(index).ok();
         Some(match instruction {
             Instruction::Count { counter, .. } => {
                 let counter = &self.state.counters[*counter];
-                let held = position.and_then(|at| counter.cells().get(at));
-                Event::Count {
-                    counter: counter.name().to_owned(),
-                    index: cell,
-                    cell: held.map(|held| Counted {
-                        packets: held.packets,
-                        bytes: held.bytes,
-                    }),
-                }
+                let cell = position.and_then(|at| counter.cells().get(at));
+                let cell = held(cell.map(CounterCell::to_string));
+                format!("count {}[{index:#x}]: {cell}", counter.name())
             }
             Instruction::Meter { meter, .. } => {
                 let meter = &self.state.meters[*meter];
                 let inside = position.is_some_and(|at| at < meter.cells().len());
                 let color = before.target.filter(|_| inside);
-                Event::Meter {
-                    meter: Some(meter.name().to_owned()),
-                    index: Some(cell),
-                    color: color.map(|slot| slot.load_word(&self.phv.bytes) as u8),
-                }
+                let color = color.map(|slot| Color::name(slot.load_word(&self.phv.bytes)));
+                let color = held(color.map(str::to_owned));
+                format!("meter {}[{index:#x}]: {color}", meter.name())
             }
-            Instruction::RegisterRead { register, .. } => Event::RegisterRead {
-                register: self.state.registers[*register].name().to_owned(),
-                index: cell,
-                value: before.cell.take(),
-            },
-            Instruction::RegisterWrite { register, .. } => Event::RegisterWrite {
-                register: self.state.registers[*register].name().to_owned(),
-                index: cell,
-                old: before.cell.take(),
-                new: self.register_cell(*register, index),
-            },
-            Instruction::Advance(_) => Event::Advance {
-                bytes: self.parsed.bytes - before.parsed,
-            },
+            Instruction::RegisterRead { register, .. } => {
+                let name = self.state.registers[*register].name();
+                format!("read {name}[{index:#x}]: {}", held(before.cell.take()))
+            }
+            Instruction::RegisterWrite { register, .. } => {
+                let name = self.state.registers[*register].name();
+                let [old, new] = [before.cell.take(), self.register_cell(*register, index)];
+                format!("write {name}[{index:#x}]: {} -> {}", held(old), held(new))
+            }
+            Instruction::Advance(_) => {
+                format!("advance {}", self.parsed_since(before))
+            }
             Instruction::Extract(target, _) => {
                 let header = match target {
                     Target::Header(header) => *header,
@@ -197,20 +187,21 @@ impl Machine<'_> {
                         stack.element(last, *member)?
                     }
                 };
-                Event::Extract {
-                    header: self.layout.instances[header].name.clone(),
-                    at: before.parsed,
-                    bytes: self.parsed.bytes - before.parsed,
-                    fields: fields(self.layout, self.phv, header),
-                }
+                let name = &self.layout.instances[header].name;
+                let fields = fields(self.layout, self.phv, header);
+                format!("extract {name}, {}: {fields}", self.parsed_since(before))
             }
             _ => return None,
         })
     }
 
-    fn register_cell(&self, register: usize, index: u64) -> Option<Value> {
+    fn parsed_since(&self, before: &Before) -> String {
+        plural((self.parsed.bytes - before.parsed) as u64, "byte")
+    }
+
+    fn register_cell(&self, register: usize, index: u64) -> Option<String> {
         let cell = self.state.registers[register].read(index).ok()?;
-        Some(Value::new(&cell))
+        Some(hex(&cell))
     }
 }
 
@@ -223,10 +214,8 @@ impl Recorder {
             let valid = phv.is_valid(header);
             if before.phv.is_valid(header) != valid {
                 self.source.clone_from(&source);
-                self.note(Event::Validity {
-                    header: instance.name.clone(),
-                    valid,
-                });
+                let valid = if valid { "valid" } else { "invalid" };
+                self.note(3, format_args!("{} becomes {valid}", instance.name));
             }
             let base = instance.base;
             let storage = base..base + layout.shape(header).bytes;
@@ -241,12 +230,9 @@ impl Recorder {
                 let new = field_value(layout, phv, header, index);
                 if old != new || before.target == Some(layout.slot(header, index)) {
                     self.source.clone_from(&source);
-                    self.note(Event::Write {
-                        field: symbols::field_name(&instance.name, &field.name),
-                        old,
-                        new,
-                        invalid: !valid,
-                    });
+                    let name = symbols::field_name(&instance.name, &field.name);
+                    let lost = if valid { "" } else { ", in an invalid header" };
+                    self.note(3, format_args!("{name}: {old} -> {new}{lost}"));
                 }
             }
         }

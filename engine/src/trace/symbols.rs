@@ -3,7 +3,7 @@
 use serde_json::Value as Json;
 
 use super::super::json;
-use super::event::Source;
+use super::packet::Source;
 
 /// Names and source positions, by positions in the engine.
 #[derive(Debug, Default)]

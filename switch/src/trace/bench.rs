@@ -7,7 +7,7 @@ use ultima_p4runtime::config::v1::P4Info;
 use ultima_p4runtime::text;
 use ultima_p4runtime::v1::{ForwardingPipelineConfig, WriteRequest};
 
-use super::{Event, Fate, PacketTrace};
+use super::{Fate, PacketTrace};
 use crate::config::{MAX_PORT, ProgramFiles};
 use crate::engine::trace::Recorder;
 use crate::engine::{EgressOutcome, Engine, Limits, QueueInfo};
@@ -115,10 +115,10 @@ impl Bench {
             };
             follow(engine, mark.copy);
             if let Some(recorder) = engine.recorder() {
-                recorder.conclude(Event::Fate { fate });
+                recorder.end(fate);
             }
         }
         let recorder = engine.recorded().expect("it was put in above");
-        Ok(PacketTrace::new(port, now, frame.to_vec(), *recorder))
+        Ok(recorder.finish(port, now, frame.to_vec()))
     }
 }

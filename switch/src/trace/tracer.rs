@@ -10,7 +10,7 @@ use tokio::sync::mpsc::{OwnedPermit, Sender};
 use tonic::Code;
 
 use super::log::Reservation;
-use super::{Event, Fate, PacketLog, PacketTrace};
+use super::{Fate, PacketLog, PacketTrace};
 use crate::engine::Copy;
 use crate::engine::trace::{Mark, Recorder};
 use crate::stats::Place;
@@ -277,10 +277,10 @@ impl Tracer {
         };
         recorder.follow(mark.copy, now_us);
         if place == Place::Marked {
-            recorder.conclude(Event::CongestionExperienced);
+            recorder.marked();
         }
         if let Some(fate) = fate.or_else(|| fate_at(place)) {
-            recorder.conclude(Event::Fate { fate });
+            recorder.end(fate);
             open.under_way = open.under_way.saturating_sub(1);
             self.close_if_done(mark.trace);
         }
@@ -304,7 +304,7 @@ impl Open {
         let Some(recorder) = self.recorder else {
             return;
         };
-        let trace = PacketTrace::new(self.port, self.at_us, self.frame, *recorder);
+        let trace = recorder.finish(self.port, self.at_us, self.frame);
         if let Some(reservation) = self.log {
             reservation.fill(start + Duration::from_micros(self.at_us), trace.clone());
         }
@@ -469,12 +469,7 @@ mod tests {
         // At the end, followed packets are written as they are.
         let mut recorder = tracer.admit(6, &[9], None, 0).unwrap();
         let trace = recorder.trace();
-        recorder.conclude(Event::Ordered {
-            number: 1,
-            port: 2,
-            rid: 0,
-            origin: crate::trace::Origin::Unicast,
-        });
+        recorder.order(2, 0, crate::trace::Origin::Unicast);
         tracer.open.get_mut(&trace).unwrap().under_way = 1;
         tracer.entered(recorder, &[]);
         assert!(reader.try_recv().is_err());
@@ -494,12 +489,7 @@ mod tests {
         let id = tracer.watch(1, Wanted::Next(all(), 1), sender).unwrap();
         let mut recorder = tracer.admit(1, &[7], None, 0).unwrap();
         let trace = recorder.trace();
-        recorder.conclude(Event::Ordered {
-            number: 1,
-            port: 2,
-            rid: 0,
-            origin: crate::trace::Origin::Unicast,
-        });
+        recorder.order(2, 0, crate::trace::Origin::Unicast);
         tracer.open.get_mut(&trace).unwrap().under_way = 1;
         tracer.entered(recorder, &[]);
         assert!(receiver.try_recv().is_err());

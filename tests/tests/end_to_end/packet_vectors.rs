@@ -7,7 +7,7 @@ use rand::{RngExt as _, SeedableRng as _};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use serde::Deserialize;
 use ultima_p4runtime::{config::v1::P4Info, text};
-use ultima_switch::engine::trace::{Event, Recorder, Step};
+use ultima_switch::engine::trace::Recorder;
 use ultima_switch::engine::{Engine, Limits};
 use ultima_wire::frame::{Endpoints, FRAME_OVERHEAD};
 use ultima_wire::{Dtype, HEADER_LEN, Header, HostFlags, Kind, Report, SwitchFlags, Ticks};
@@ -43,33 +43,27 @@ fn read(program: &mut Engine, frame: &[u8]) -> Fields {
     program.record(Box::new(Recorder::new(NonZeroU16::MIN)));
     program.ingress(0, frame, 0, &mut Vec::new());
     let recorder = program.recorded().expect("it has just been started");
-    let (steps, _) = recorder.into_steps();
-    let mut extracted = BTreeMap::new();
-    for Step { event, .. } in steps {
-        match event {
-            Event::Extract { header, fields, .. } => _ = extracted.insert(header, fields),
-            Event::ParserError { error, .. } => panic!("{error}"),
-            Event::Parsed { bytes, .. } => {
-                let report = match extracted.contains_key("report") {
-                    true => Report::LEN,
-                    false => 0,
-                };
-                assert_eq!(bytes, FRAME_OVERHEAD + HEADER_LEN + report);
-                break;
-            }
-            _ => (),
-        }
-    }
-    let fields = extracted.remove(ULTIMA).expect("an Ultima packet");
-    (fields
-        .into_iter()
-        .filter(|field| !field.name.starts_with('$')))
-    .map(|field| {
-        let value = field.value.to_string();
-        let value = u32::from_str_radix(&value[2..], 16).expect("no field is longer");
-        (field.name, value)
-    })
-    .collect()
+    let trace = recorder.finish(0, 0, frame.to_vec());
+    // Such as `extract ethernet, 14 bytes: dst=0x1 src=0x2 type=0x800`.
+    let extracted = |header: &str| {
+        let start = format!("extract {header}, ");
+        let mut texts = trace.events.iter().map(|step| step.text.as_str());
+        texts.find_map(|text| text.strip_prefix(&start)?.split_once(": "))
+    };
+    let report = match extracted("report") {
+        Some(_) => Report::LEN,
+        None => 0,
+    };
+    let parsed = format!("parsed {} bytes, ", FRAME_OVERHEAD + HEADER_LEN + report);
+    let mut texts = trace.events.iter().map(|step| &step.text);
+    assert!(texts.any(|text| text.starts_with(&parsed)), "{trace}");
+    let (_, fields) = extracted(ULTIMA).expect("an Ultima packet");
+    let fields = fields.split(' ').map(|field| {
+        let (name, value) = field.split_once("=0x").expect("a field with its value");
+        let value = u32::from_str_radix(value, 16).expect("no field is longer");
+        (name.to_owned(), value)
+    });
+    fields.filter(|(name, _)| !name.starts_with('$')).collect()
 }
 
 /// Adds the fields that a [`Header`] does not have.

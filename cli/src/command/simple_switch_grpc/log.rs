@@ -13,7 +13,7 @@ use tokio::sync::mpsc::error::TryRecvError;
 use tracing_subscriber::fmt::MakeWriter;
 use ultima_console::input::name_of;
 use ultima_console::units::counted;
-use ultima_switch::trace::{LogEntry, text};
+use ultima_switch::trace::LogEntry;
 
 /// The destination of the log, which packets and messages share.
 #[derive(Clone)]
@@ -108,7 +108,7 @@ impl Output {
             page +=
                 &format!("{missed} not logged: they entered faster than the log is written\n\n");
         }
-        page += &format!("{} {}\n", time_of_day(entry.time), text(&entry.trace));
+        page += &format!("{} {}\n", time_of_day(entry.time), entry.trace);
         self.message(page.as_bytes())?;
         if flush { self.flush() } else { Ok(()) }
     }

@@ -15,7 +15,7 @@ use ultima_switch::engine::Limits;
 use ultima_switch::proto::trace_client::TraceClient;
 use ultima_switch::proto::trace_request::Packets;
 use ultima_switch::proto::{Next, Pattern, TraceRequest};
-use ultima_switch::trace::{Bench, BenchError, Octets, PacketTrace, text};
+use ultima_switch::trace::{Bench, BenchError, Octets, PacketTrace};
 
 use super::program::ProgramPaths;
 use super::server::{Server, TIMEOUT};
@@ -155,7 +155,7 @@ async fn live(options: &Options, frame: Option<Vec<u8>>) -> Result<ExitCode> {
 fn print(options: &Options, document: &[u8]) -> Result<()> {
     let trace: PacketTrace = serde_json::from_slice(document)
         .context("the trace is invalid; the switch has another version than this program")?;
-    let page = (options.output.format()).print_one(&trace, || text(&trace) + "\n")?;
+    let page = (options.output.format()).print_one(&trace, || format!("{trace}\n"))?;
     Ok(output::print(&page)?)
 }
 

@@ -129,8 +129,8 @@ impl Batch {
         }
     }
 
-    /// Calls `each` with the bytes of the first `count` unsent datagrams, in at most two slices per datagram. Values of an element
-    /// that is not in place must be detached.
+    /// Calls `each` with the bytes of the first `count` unsent datagrams, in at most two slices per datagram. Values in the core
+    /// must be of an element that is in place.
     pub(crate) fn slices<'a>(
         &'a self,
         count: usize,
@@ -153,6 +153,25 @@ impl Batch {
         }
     }
 
+    /// True if values of the first `count` unsent datagrams are in the core.
+    pub(crate) fn has_values_in_core(&self, count: usize) -> bool {
+        let mut datagrams = self.unsent()[..count].iter();
+        datagrams.any(|datagram| datagram.values.is_some())
+    }
+
+    /// A copy of the first `count` unsent datagrams.
+    pub(crate) fn copy(&mut self, count: usize, core: &Core) -> &[u8] {
+        let mut spare = std::mem::take(&mut self.spare);
+        spare.resize(self.bytes.len(), 0);
+        let mut end = 0;
+        for datagram in &self.unsent()[..count] {
+            self.write(datagram, core, &mut spare[end..][..datagram.len]);
+            end += datagram.len;
+        }
+        self.spare = spare;
+        &self.spare[..end]
+    }
+
     /// Notes that the next `count` datagrams were sent.
     pub(crate) fn note_sent(&mut self, count: usize) {
         self.sent += count;
@@ -164,11 +183,7 @@ impl Batch {
 
     /// Copies the unsent datagrams' values from the core, which may then go on.
     pub(crate) fn detach(&mut self, core: &Core) {
-        if self
-            .unsent()
-            .iter()
-            .all(|datagram| datagram.values.is_none())
-        {
+        if !self.has_values_in_core(self.unsent().len()) {
             return;
         }
         let mut spare = std::mem::take(&mut self.spare);
@@ -274,6 +289,9 @@ mod tests {
             }
             while !batch.is_empty() {
                 let all = bytes(&batch, &core);
+                let few = batch.unsent().len().min(2);
+                let copied: usize = batch.unsent()[..few].iter().map(|one| one.len).sum();
+                assert!(batch.copy(few, &core) == &all[..copied]);
                 if batch.sent == 1 {
                     // The rest waits.
                     batch.detach(&core);

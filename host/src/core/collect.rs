@@ -193,7 +193,7 @@ impl Collect {
     /// that still arrive count until the operation ends.
     pub(super) fn all_sent(&mut self, now: Time, owner: u16) {
         // Aggregates have no order among themselves: all are at position 0.
-        if self.answers.order() && self.order.overtakes(now, owner, 1) {
+        if self.answers.order() && self.order.overtakes(now, owner, 1, |_| true) {
             self.passes(owner, Sign::LaterPacket);
         }
     }

@@ -6,6 +6,7 @@
 //! arrives after it was given up, or always by [`Config::reorder`](crate::Config::reorder).
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::time::Duration;
 
 use ultima_wire::{Header, Kind};
@@ -168,6 +169,13 @@ struct Before {
     end: u32,
 }
 
+/// The last gap in a source's packets: those from position `start` on were overtaken at `since`.
+#[derive(Clone, Copy, Debug)]
+struct Gap {
+    since: Time,
+    start: u32,
+}
+
 /// Overtaken packets of one source, in the order of their positions.
 #[derive(Clone, Copy, Debug, Default)]
 struct Overtaken {
@@ -179,6 +187,28 @@ struct Overtaken {
     next: Before,
     /// When the packet arrived that shows the end of `next`.
     until: Time,
+    /// In a burst, `since` of `next` is much earlier.
+    gap: Option<Gap>,
+}
+
+impl Overtaken {
+    /// The end of the positions that were overtaken.
+    fn end(&self) -> u32 {
+        self.lost.end.max(self.due.end).max(self.next.end)
+    }
+
+    /// When the packet at `position` was overtaken, or earlier.
+    fn since(&self, position: u32) -> Option<Time> {
+        let gap = self
+            .gap
+            .filter(|gap| gap.start <= position && position < self.end());
+        let of_gap = gap.map(|gap| gap.since);
+        of_gap.or_else(|| {
+            let parts = [self.lost, self.due, self.next];
+            let part = parts.into_iter().find(|before| position < before.end);
+            part.map(|before| before.since)
+        })
+    }
 }
 
 impl Order {
@@ -220,20 +250,31 @@ impl Order {
         position.saturating_sub(self.tolerance)
     }
 
-    /// Notes the arrival of a packet that `rank` sent after all positions before `end`. Returns true if the missing
-    /// ones are lost, false if [`Order::take`] will return them.
-    pub(super) fn overtakes(&mut self, now: Time, rank: u16, end: u32) -> bool {
+    /// Notes the arrival of a packet that `rank` sent after all positions before `end`; `is_missing` says whether one of a range
+    /// is missing. Returns true if the missing ones are lost, false if [`Order::take`] will return them.
+    pub(super) fn overtakes(
+        &mut self,
+        now: Time,
+        rank: u16,
+        end: u32,
+        is_missing: impl FnOnce(Range<u32>) -> bool,
+    ) -> bool {
         let Some(overtaken) = self.overtaken.get_mut(usize::from(rank)) else {
             return true;
         };
+        let start = overtaken.end();
         let Overtaken {
-            lost,
             due,
             next,
             until,
+            gap,
+            ..
         } = overtaken;
         let before = Before { since: now, end };
-        if end > lost.end.max(due.end).max(next.end) {
+        if end > start {
+            if is_missing(start..end) {
+                *gap = Some(Gap { since: now, start });
+            }
             if due.end == 0 {
                 *due = before;
                 self.arm(now, rank);
@@ -278,16 +319,8 @@ impl Order {
 
     /// Notes the first arrival of `rank`'s packet at `position`. `given_up` says that it counted as lost.
     pub(super) fn arrived(&mut self, now: Time, rank: u16, position: u32, given_up: bool) {
-        let since = match self.overtaken.get(usize::from(rank)) {
-            Some(Overtaken {
-                lost, due, next, ..
-            }) => [lost, due, next]
-                .into_iter()
-                .find(|before| position < before.end)
-                .map(|before| before.since),
-            None => None,
-        };
-        if let Some(since) = since {
+        let overtaken = self.overtaken.get(usize::from(rank));
+        if let Some(since) = overtaken.and_then(|overtaken| overtaken.since(position)) {
             self.longest = self.longest.max(now.since(since));
         }
         if given_up {
@@ -331,7 +364,7 @@ mod tests {
     fn overtaken_packets_are_lost_after_the_window() {
         let mut order = order(0, 10 * MS);
         for (ms, end) in [(1, 3), (2, 5), (4, 4), (5, 9)] {
-            assert!(!order.overtakes(at(ms), 1, end));
+            assert!(!order.overtakes(at(ms), 1, end, |_| true));
         }
         assert_eq!((order.due(), order.take(at(10))), (Some(at(11)), None));
         assert_eq!(order.take(at(12)), Some((1, 3)));
@@ -339,15 +372,32 @@ mod tests {
         assert_eq!((order.take(at(15)), order.due()), (Some((1, 9)), None));
         order.arrived(at(23), 1, 9, false);
         assert_eq!(order.longest, Duration::ZERO);
-        order.arrived(at(24), 1, 8, true);
+        order.arrived(at(24), 1, 4, true);
         assert_eq!((order.longest, order.window()), (22 * MS, 20 * MS));
+    }
+
+    /// A packet is lost early in a burst, and the last two are swapped.
+    #[test]
+    fn a_swapped_packet_of_a_long_burst_was_overtaken_by_the_one_before() {
+        let mut order = order(0, 10 * MS);
+        let burst = (0..100).filter(|position| ![3, 98].contains(position));
+        for position in burst {
+            let is_missing = |mut range: Range<u32>| range.any(|it| [3, 98].contains(&it));
+            let ms = position.into();
+            order.overtakes(at(ms), 1, position, is_missing);
+            while order.take(at(ms)).is_some() {}
+        }
+        order.arrived(at(101), 1, 98, false);
+        assert_eq!(order.longest, 2 * MS);
+        order.arrived(at(102), 1, 99, false);
+        assert_eq!(order.longest, 2 * MS, "it overtakes, and was not overtaken");
     }
 
     #[test]
     fn ranks_are_due_a_window_after_their_latest_packet() {
         let mut order = order(0, 10 * MS);
         for (ms, rank, end) in [(1, 0, 3), (3, 0, 4), (9, 1, 3), (8, 2, 3)] {
-            assert!(!order.overtakes(at(ms), rank, end));
+            assert!(!order.overtakes(at(ms), rank, end, |_| true));
         }
         let taken = [11, 13, 18, 19].map(|ms| {
             let due = order.due();
@@ -359,10 +409,10 @@ mod tests {
     #[test]
     fn the_first_given_up_packet_that_arrives_widens_the_window() {
         let mut order = order(0, Duration::ZERO);
-        assert!(order.overtakes(at(1), 2, 5));
+        assert!(order.overtakes(at(1), 2, 5, |_| true));
         order.arrived(at(2), 2, 3, true);
         assert_eq!((order.longest, order.window()), (SHORTEST, 20 * MS));
-        assert!(!order.overtakes(at(3), 2, 6));
+        assert!(!order.overtakes(at(3), 2, 6, |_| true));
         assert_eq!(order.due(), Some(at(23)));
     }
 

@@ -525,7 +525,18 @@ impl Reduce {
 
     /// Notes that `source` has sent every position before `end`, so that missing ones are overtaken.
     fn overtaken(&mut self, now: Time, source: u16, end: u32) {
-        if self.answers.order() && self.order.overtakes(now, source, end) {
+        if !self.answers.order() {
+            return;
+        }
+        let (states, ranks) = (&self.states, usize::from(self.ranks));
+        let (rotation, slots) = (self.rotations.of(source), self.slots);
+        let is_missing = |mut positions: Range<u32>| {
+            positions.any(|position| {
+                let slot = rotation.slot(position, slots) as usize;
+                !states.has_arrived(slot * ranks + usize::from(source))
+            })
+        };
+        if self.order.overtakes(now, source, end, is_missing) {
             self.passes(source, end, Sign::LaterPacket);
         }
     }

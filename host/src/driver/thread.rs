@@ -311,9 +311,8 @@ impl<L: Link> DataThread<L> {
         // After the command to stop: the time limit for sending the rest, even to ranks that still need it.
         let mut bound = None;
         loop {
-            // Commands apply bounds, too.
             self.expire()?;
-            if self.execute() && bound.is_none() {
+            if self.execute()? && bound.is_none() {
                 bound = Some(self.now() + self.core.config().t_b);
             }
             // A rank that sends requests meanwhile is present, and may need more.
@@ -349,7 +348,7 @@ impl<L: Link> DataThread<L> {
     }
 
     /// Executes the caller's commands. Returns true for a command to stop.
-    fn execute(&mut self) -> bool {
+    fn execute(&mut self) -> Result<bool, LinkError> {
         loop {
             match self.commands.try_recv() {
                 Ok(Command::Start {
@@ -357,6 +356,8 @@ impl<L: Link> DataThread<L> {
                     piece,
                     contributions,
                 }) => {
+                    // A start applies bounds, too.
+                    self.expire()?;
                     let started = self.core.begin(self.now(), (id, piece), contributions);
                     if let Err(refused) = started {
                         self.answer(Reply::Refused(refused));
@@ -368,6 +369,7 @@ impl<L: Link> DataThread<L> {
                     values,
                     limit,
                 }) => {
+                    self.expire()?;
                     let started = self.core.start_exact(self.now(), id, exact, values, limit);
                     if let Err(refused) = started {
                         self.answer(Reply::Refused(refused));
@@ -390,8 +392,8 @@ impl<L: Link> DataThread<L> {
                     // A caller that is gone needs no answer.
                     let _ = answer.send((self.core.heard(token), self.report()));
                 }
-                Ok(Command::Finish) | Err(TryRecvError::Disconnected) => return true,
-                Err(TryRecvError::Empty) => return false,
+                Ok(Command::Finish) | Err(TryRecvError::Disconnected) => return Ok(true),
+                Err(TryRecvError::Empty) => return Ok(false),
             }
         }
     }
@@ -415,7 +417,9 @@ impl<L: Link> DataThread<L> {
             return Ok(());
         }
         let until = now + READ_FIRST.min(self.core.config().t_b / 16);
-        while self.receive()? && self.now() < until {}
+        while self.receive()? && self.now() < until {
+            self.transmit()?;
+        }
         self.core.handle_timeout(now);
         Ok(())
     }
@@ -474,5 +478,140 @@ impl<L: Link> DataThread<L> {
 
     fn now(&self) -> Time {
         Time::ZERO + self.clock.elapsed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::os::fd::BorrowedFd;
+
+    use super::*;
+    use crate::codec::Coding;
+    use crate::config::Config;
+    use crate::operation::Part;
+    use crate::stats::ClosedBy;
+
+    const T_B: Duration = Duration::from_secs(1);
+    /// Values of an operation, several batches of datagrams for the other rank.
+    const LEN: usize = 1 << 20;
+
+    /// A link with datagrams that have arrived.
+    struct Arrived {
+        datagrams: VecDeque<Vec<u8>>,
+        /// True if they never end.
+        is_flood: bool,
+        /// Batches that were sent.
+        sent: u32,
+        wake: Arc<EventFd>,
+    }
+
+    impl Link for Arrived {
+        fn fd(&self) -> BorrowedFd<'_> {
+            self.wake.as_fd()
+        }
+
+        fn out_fd(&self) -> BorrowedFd<'_> {
+            self.wake.as_fd()
+        }
+
+        fn send(&mut self, batch: &mut Batch, _: &Core) -> Result<bool, LinkError> {
+            self.sent += u32::from(!batch.is_empty());
+            batch.note_sent(batch.unsent().len());
+            Ok(true)
+        }
+
+        fn copies(&self) -> bool {
+            false
+        }
+
+        fn receive(&mut self, handle: &mut dyn FnMut(&[u8])) -> Result<bool, LinkError> {
+            let datagram = self.datagrams.pop_front();
+            datagram.iter().for_each(|datagram| handle(datagram));
+            Ok(datagram.is_some() || self.is_flood)
+        }
+
+        fn counters(&self) -> LinkCounters {
+            LinkCounters::default()
+        }
+    }
+
+    fn core(rank: u16) -> Core {
+        let config = Config {
+            coding: Coding::Identity,
+            ..Config::new(1, 1, rank, 2, 7, T_B)
+        };
+        Core::new(config).expect("valid")
+    }
+
+    fn id(step: u32) -> OperationId {
+        OperationId { step, bucket: 0 }
+    }
+
+    /// A thread that has started an operation long ago, and the caller's ends.
+    fn late(link: Arrived, len: usize) -> (DataThread<Arrived>, Sender<Command>, Receiver<Reply>) {
+        let mut core = core(0);
+        let values = vec![1.0; len];
+        core.start(Time::ZERO, id(0), values).expect("starts");
+        let (commands, queue) = channel();
+        let (replies, answers) = channel();
+        let data = DataThread {
+            batch: Batch::new(core.max_datagram()),
+            core,
+            wake: Arc::clone(&link.wake),
+            link,
+            clock: Instant::now().checked_sub(2 * T_B).expect("a past"),
+            commands: queue,
+            replies,
+            last_ring: LastRing(Bell::default()),
+        };
+        (data, commands, answers)
+    }
+
+    fn link() -> Arrived {
+        Arrived {
+            datagrams: VecDeque::new(),
+            is_flood: false,
+            sent: 0,
+            wake: Arc::new(EventFd::new().expect("an eventfd")),
+        }
+    }
+
+    /// The other rank's packets have arrived before the bound, but the scheduler had stopped this thread.
+    #[test]
+    fn a_start_reads_packets_before_it_applies_bounds() {
+        let mut other = core(1);
+        other
+            .start(Time::ZERO, id(0), vec![3.0; 100])
+            .expect("starts");
+        let mut buf = vec![0; other.max_datagram()];
+        let mut link = link();
+        while let Some(sent) = other.next_datagram(Time::ZERO, &mut buf) {
+            link.datagrams.push_back(buf[..sent.len].to_vec());
+        }
+        let (mut data, commands, _answers) = late(link, 100);
+        commands.send(Command::Healed).expect("it listens");
+        let start = Command::Start {
+            id: id(1),
+            piece: Part::Whole.into(),
+            contributions: Values::Stored(vec![1.0; 100]),
+        };
+        commands.send(start).expect("it listens");
+        assert!(!data.execute().expect("no error"));
+        let Some(Event::Done { outcome, .. }) = data.core.poll_event() else {
+            panic!("t_B has passed");
+        };
+        assert_eq!(outcome.shard_closed_by, ClosedBy::Complete);
+    }
+
+    #[test]
+    fn packets_leave_during_a_flood() {
+        let link = Arrived {
+            is_flood: true,
+            ..link()
+        };
+        let (mut data, ..) = late(link, LEN);
+        data.expire().expect("no error");
+        assert!(data.link.sent > 0, "{}", data.link.sent);
     }
 }

@@ -187,10 +187,15 @@ impl UdpLink {
         }
         let mut parts = [IoSlice::new(&[]); 2 * MOST_SEGMENTS];
         let mut used = 0;
-        batch.slices(count, core, |part| {
-            parts[used] = IoSlice::new(part);
-            used += 1;
-        });
+        if batch.has_values_in_core(count) && !core.config().element.is_in_place() {
+            parts[0] = IoSlice::new(batch.copy(count, core));
+            used = 1;
+        } else {
+            batch.slices(count, core, |part| {
+                parts[used] = IoSlice::new(part);
+                used += 1;
+            });
+        }
         // A datagram of a run is shorter than 2^16 bytes.
         let segment = (count > 1).then_some(len as u16);
         (self.inbox.main()).send(address, &parts[..used], segment)?;
@@ -217,9 +222,6 @@ impl Link for UdpLink {
         while !batch.is_empty() {
             if self.share(batch, core) {
                 continue;
-            }
-            if !core.config().element.is_in_place() {
-                batch.detach(core);
             }
             let count = self.run_len(batch.unsent());
             match self.send_run(batch, count, core) {

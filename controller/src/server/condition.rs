@@ -22,6 +22,8 @@ pub struct Condition {
     lossy: BTreeSet<Element>,
     /// Host ports that are down. No path avoids them.
     hosts_down: BTreeSet<SwitchPort>,
+    /// The last state in the event log of each element that is not up there.
+    logged: BTreeMap<Element, State>,
     /// The changes since the last call of [`take_changes`](Self::take_changes).
     changes: Vec<StateChange>,
 }
@@ -46,6 +48,17 @@ pub enum State {
     Lossy,
 }
 
+impl State {
+    /// The reason of its events.
+    pub fn reason(self) -> &'static str {
+        match self {
+            State::Up => "Up",
+            State::Down => "Down",
+            State::Lossy => "LosesPackets",
+        }
+    }
+}
+
 impl Condition {
     /// A fabric without failures, in which these elements are drained.
     pub fn new(fabric: &Fabric, terms: Terms, drained: &[String]) -> Self {
@@ -66,8 +79,40 @@ impl Condition {
             down: Health::default(),
             lossy: BTreeSet::new(),
             hosts_down: BTreeSet::new(),
+            logged: BTreeMap::new(),
             changes: Vec::new(),
         }
+    }
+
+    /// Adopts the states in the event log of an earlier leader, so that each change is logged once.
+    pub fn adopt(&mut self, logged: BTreeMap<Element, State>) {
+        self.logged = logged;
+        // Links that lost packets are in use until they lose packets again.
+        let trunks = self.logged.keys().copied();
+        let trunks: Vec<Element> = trunks
+            .filter(|it| matches!(it, Element::Trunk(_)))
+            .collect();
+        for trunk in trunks {
+            self.log(trunk, State::Up);
+        }
+    }
+
+    /// Notes a state for the event log. Returns false if the log has it.
+    fn log(&mut self, element: Element, state: State) -> bool {
+        let before = match state {
+            State::Up => self.logged.remove(&element),
+            State::Down | State::Lossy => self.logged.insert(element, state),
+        };
+        let is_new = before.unwrap_or(State::Up) != state;
+        if is_new {
+            self.changes.push(StateChange { element, state });
+        }
+        is_new
+    }
+
+    /// True if the event log has an element as up.
+    pub fn is_logged_up(&self, element: Element) -> bool {
+        !self.logged.contains_key(&element)
     }
 
     /// Records that a host's port was seen up or down. Returns true if the observation is new.
@@ -76,11 +121,7 @@ impl Condition {
             true => (self.hosts_down.remove(&port), State::Up),
             false => (self.hosts_down.insert(port), State::Down),
         };
-        if has_changed {
-            let element = Element::Port(port);
-            self.changes.push(StateChange { element, state });
-        }
-        has_changed
+        self.log(Element::Port(port), state) || has_changed
     }
 
     /// True if a host's port is down.
@@ -101,7 +142,7 @@ impl Condition {
         }
         let is_new = match self.seen.get_mut(&element) {
             Some(damping) => damping.observe(is_up, now),
-            None if is_up => false,
+            None if is_up => self.log(element, State::Up),
             None => {
                 self.seen.insert(element, Damping::failed(self.terms, now));
                 true
@@ -129,19 +170,22 @@ impl Condition {
     /// Advances to `now`. Returns true if any element counts as another state then.
     pub fn advance(&mut self, now: Instant) -> bool {
         let mut has_changed = false;
+        let mut states = Vec::new();
         for (element, damping) in &mut self.seen {
             let (is_new, state) = match damping.advance(now) {
                 true if self.lossy.contains(element) => (self.down.fail(*element), State::Lossy),
                 true => (self.down.fail(*element), State::Down),
                 false => (self.down.repair(*element), State::Up),
             };
-            if is_new {
-                self.changes.push(StateChange {
-                    element: *element,
-                    state,
-                });
+            // An element that an earlier leader has seen down, and that was absent for less than the grace period now.
+            let is_back = state == State::Up && damping.due().is_none();
+            if is_new || is_back {
+                states.push((*element, state));
             }
             has_changed |= is_new;
+        }
+        for (element, state) in states {
+            self.log(element, state);
         }
         self.seen.retain(|_, damping| !damping.is_forgotten(now));
         has_changed

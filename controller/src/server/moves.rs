@@ -172,7 +172,7 @@ impl Controller {
             condition.advance(Instant::now());
             (condition.health(), condition.take_changes())
         };
-        record_health(self, changes);
+        record_health(self, &changes);
         *self.routes().health() != health
     }
 

@@ -1,17 +1,19 @@
 //! Reporting events of jobs and elements: to the event log, to watchers of jobs, and to tasks that follow members.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use ultima_api::v1::MembershipEvent;
 use ultima_api::v1::membership_event::Kind;
-use ultima_planner::fabric::{Element, SwitchPort};
+use ultima_planner::fabric::{Element, Fabric, SwitchPort, TrunkId};
 use ultima_planner::job::{Job, JobId, Rank};
 
 use super::condition::{State, StateChange};
 use super::controller::Controller;
+use super::event_log::EventLog;
 use super::switch::ManagedSwitch;
-use crate::store::Change;
+use crate::store::{Change, StoreError};
 
 /// Reports an event of a member in an installed epoch.
 pub fn report_member(controller: &Controller, id: JobId, rank: Rank, kind: Kind, reason: &str) {
@@ -102,55 +104,80 @@ pub fn record_drain(controller: &Controller, element: Element, drained: bool) {
     let reason = if drained { "Drained" } else { "Undrained" };
     controller
         .log
-        .add(object_of(controller, element), reason, "");
+        .add(object_of(&controller.fabric, element), reason, "");
 }
 
 /// Records that elements went down or came back: a port also as its link or host. A switch has [events of its
 /// own](record_switch).
-pub fn record_health(controller: &Controller, changes: Vec<StateChange>) {
+pub fn record_health(controller: &Controller, changes: &[StateChange]) {
     let fabric = &controller.fabric;
-    for StateChange { element, state } in changes {
-        let at = match element {
+    for (at, StateChange { element, state }) in changes.iter().enumerate() {
+        let port = match *element {
             Element::Switch(_) | Element::Transit(_) => continue,
             Element::Port(at) => Some(at),
             Element::Trunk(_) => None,
         };
-        let reason = match state {
-            State::Up => "Up",
-            State::Down => "Down",
-            State::Lossy => "LosesPackets",
+        let object = object_of(fabric, *element);
+        // The link is still down if its other port is.
+        let is_half_up = |port: SwitchPort| {
+            let far = fabric.across(port).map(Element::Port);
+            let is_down = |far| {
+                let comes_back = |it: &StateChange| it.element == far && it.state == State::Up;
+                !controller.condition().is_logged_up(far)
+                    || changes[at + 1..].iter().any(comes_back)
+            };
+            *state == State::Up && far.is_some_and(is_down)
         };
-        let object = object_of(controller, element);
-        let peer = at.and_then(|at| match fabric.trunk_at(at) {
-            // The link is still down if its other port is.
-            Some(_) if state == State::Up && is_far_port_down(controller, at) => None,
-            Some(trunk) => Some(object_of(controller, Element::Trunk(trunk))),
+        let peer = port.and_then(|at| match fabric.trunk_at(at) {
+            Some(_) if is_half_up(at) => None,
+            Some(trunk) => Some(object_of(fabric, Element::Trunk(trunk))),
             None => {
                 let host = fabric.hosts().iter().find(|host| host.attached == at)?;
                 Some(format!("host/{}", host.name))
             }
         });
         if let Some(peer) = peer {
-            controller.log.add(peer, reason, &object);
+            controller.log.add(peer, state.reason(), &object);
         }
-        controller.log.add(object, reason, "");
+        controller.log.add(object, state.reason(), "");
     }
 }
 
-/// True if the port at the other end of a port's link is down.
-fn is_far_port_down(controller: &Controller, at: SwitchPort) -> bool {
-    let far = controller.fabric.across(at).map(Element::Port);
-    far.is_some_and(|far| controller.condition().is_down(far))
+/// The last state in an event log of each element that is not up there.
+pub fn logged_states(fabric: &Fabric, log: &EventLog) -> BTreeMap<Element, State> {
+    let ports = fabric.switch_ids().flat_map(|switch| {
+        let ports = fabric.ports_of(switch);
+        ports.map(move |port| Element::Port(SwitchPort { switch, port }))
+    });
+    let trunks = (0..fabric.trunks().len()).map(|at| Element::Trunk(TrunkId(at)));
+    let elements: BTreeMap<String, Element> = ports
+        .chain(trunks)
+        .map(|element| (object_of(fabric, element), element))
+        .collect();
+    let mut states = BTreeMap::new();
+    for event in log.of("") {
+        let state = [State::Up, State::Down, State::Lossy]
+            .into_iter()
+            .find(|state| state.reason() == event.reason);
+        // An event with a message is of the port in the message.
+        if let (Some(element), Some(state), "") =
+            (elements.get(&event.object), state, &*event.message)
+        {
+            states.insert(*element, state);
+        }
+    }
+    states.retain(|_, state| *state != State::Up);
+    states
 }
 
 /// The object of an element's events.
-fn object_of(controller: &Controller, element: Element) -> String {
+fn object_of(fabric: &Fabric, element: Element) -> String {
     let kind = match element {
         Element::Switch(_) | Element::Transit(_) => "switch",
         Element::Port(_) => "port",
         Element::Trunk(_) => "link",
     };
-    format!("{kind}/{}", controller.fabric.name_of(element))
+    format!("{kind}/{}", fabric.name_of(element))
 }
 
 /// The reason of an event of members.
@@ -170,26 +197,40 @@ pub fn reason_of(kind: Kind) -> &'static str {
     }
 }
 
-/// Stores new events, many at once, while the controller leads. The events of its last seconds are lost.
+/// Stores new events, many at once, while the controller leads. The last events of a controller that is killed are lost.
 pub async fn keep_events(controller: Arc<Controller>) {
     let mut has_failed = false;
     loop {
         sleep(controller.timers.events).await;
-        let Some(events) = controller.log.to_store() else {
-            continue;
-        };
-        let written = controller.journal.write(Change::Events(events)).await;
+        let written = store_events(&controller).await;
         // A controller that does not lead any more stores nothing.
         if controller.open().is_err() {
             return;
         }
         if let Err(error) = &written {
-            controller.log.store_again();
             // Once: a full disk must not fill the log, too.
             if !has_failed {
                 tracing::warn!(%error, "cannot store recent events; retrying");
             }
         }
         has_failed = written.is_err();
+    }
+}
+
+/// Stores new events, if there are any.
+async fn store_events(controller: &Controller) -> Result<(), StoreError> {
+    let Some(events) = controller.log.to_store() else {
+        return Ok(());
+    };
+    let written = controller.journal.write(Change::Events(events)).await;
+    written.inspect_err(|_| controller.log.store_again())
+}
+
+/// Stores the last events of a controller that is stopped.
+pub async fn store_last_events(controller: &Controller) {
+    // The store may hang, and the controller stops in any case.
+    let stored = timeout(controller.timers.stop, store_events(controller)).await;
+    if !matches!(stored, Ok(Ok(()))) {
+        tracing::warn!("the last events are not stored");
     }
 }

@@ -27,6 +27,7 @@ use super::journal::Lead;
 use super::leadership_service::{LeadershipService, standing_of};
 use super::listen::{self, Listener, Secured};
 use super::metrics::metrics_text;
+use super::report::store_last_events;
 use super::service::ControlService;
 use super::start::start;
 use crate::store::etcd::{self, Election, Leader};
@@ -250,6 +251,7 @@ impl Handle {
 
     /// Stops serving and ends pending calls. The switches keep their entries.
     pub async fn stop(mut self) {
+        store_last_events(&self.controller).await;
         self.controller.close();
         self.server.stop(self.controller.timers.stop).await;
     }
@@ -291,6 +293,9 @@ impl CandidateHandle {
 
     /// Stops serving, ends pending calls and the lease. The switches keep their entries.
     pub async fn stop(mut self) {
+        if let Some(controller) = self.candidate.leader() {
+            store_last_events(&controller).await;
+        }
         self.work.abort();
         if let Some(leadership) = self.candidate.step_down() {
             leadership.resign().await;

@@ -27,7 +27,7 @@ use super::membership::events::Events;
 use super::membership::suspects::keep_suspecting;
 use super::message_room::MessageRoom;
 use super::registry::Registry;
-use super::report::keep_events;
+use super::report::{keep_events, logged_states};
 use super::streams::{JOB_WATCHES, StreamLimit, TELEMETRY_WATCHES};
 use super::switch::ManagedSwitch;
 use super::switch_task::{run as run_switch_task, subscribe};
@@ -115,6 +115,8 @@ pub async fn start(
     let mut records = registry.records(&fabric);
     let known: BTreeMap<u16, &JobRecord> = (stored.jobs.iter()).map(|it| (it.id, it)).collect();
     records.retain(|record| known.get(&record.id) != Some(&record));
+    let log = EventLog::restored(&stored.events);
+    condition.adopt(logged_states(&fabric, &log));
     let (fabric, registry) = (Arc::new(fabric), Arc::new(Mutex::new(registry)));
     let journal = Arc::new(Journal::new(store, lead));
     let seats = SeatKeeper::new(
@@ -151,7 +153,7 @@ pub async fn start(
         blackholes: Mutex::new(blackholes),
         keepers: Mutex::default(),
         metrics,
-        log: EventLog::restored(&stored.events),
+        log,
     });
     // The jobs as restored on the present fabric are the committed state from now on.
     let kept = controller.journal.write(Change::Update(records)).await;

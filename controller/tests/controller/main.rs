@@ -12,6 +12,7 @@ mod chassis_push;
 mod control_api;
 mod embedded;
 mod epochs;
+mod events;
 mod faults;
 mod hangs;
 mod install;

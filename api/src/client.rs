@@ -241,9 +241,11 @@ impl Client {
     /// The controller rejects the change or does not answer.
     pub async fn resize_job(
         &self,
-        (job, number): (&str, Option<u32>),
+        job: &str,
+        number: Option<u32>,
         members: &[String],
-        (join_wait, leave_out_lost): (Duration, bool),
+        join_wait: Duration,
+        leave_out_lost: bool,
     ) -> Result<api::Job, ClientError> {
         let request = api::ResizeJobRequest {
             job: job.into(),
@@ -266,7 +268,7 @@ impl Client {
         member: api::evict_member_request::Member,
         reason: &str,
     ) -> Result<api::Job, ClientError> {
-        self.evict_seen((job, 0, 0), member, reason).await
+        self.evict_seen(job, 0, 0, member, reason).await
     }
 
     /// Like [`evict`](Self::evict), but only if the job is still in the given epoch and has the
@@ -276,7 +278,9 @@ impl Client {
     /// The job is in another epoch, or the controller rejects the eviction or does not answer.
     pub async fn evict_seen(
         &self,
-        (job, epoch, number): (&str, u32, u32),
+        job: &str,
+        epoch: u32,
+        number: u32,
         member: api::evict_member_request::Member,
         reason: &str,
     ) -> Result<api::Job, ClientError> {

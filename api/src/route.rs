@@ -110,8 +110,8 @@ impl Route {
                 };
                 match answer {
                     None => break,
-                    Some(Ok((channel, Answer::Leader))) => return Ok(channel),
-                    Some(Ok((_, Answer::Standby { leader }))) => {
+                    Some(Ok((channel, Standing::Leader))) => return Ok(channel),
+                    Some(Ok((_, Standing::Standby { leader }))) => {
                         answered = true;
                         hints.extend(leader);
                     }
@@ -142,20 +142,20 @@ impl Route {
     }
 }
 
-enum Answer {
+enum Standing {
     Leader,
     Standby { leader: Option<String> },
 }
 
-async fn ask(address: &str, tls: Option<&ClientTls>) -> Result<(Channel, Answer), ClientError> {
+async fn ask(address: &str, tls: Option<&ClientTls>) -> Result<(Channel, Standing), ClientError> {
     let channel = dial(address, tls).await?;
     let answer = match standing(channel.clone()).await {
-        Ok(standing) if standing.role() == Role::Leader => Answer::Leader,
-        Ok(standing) => Answer::Standby {
+        Ok(standing) if standing.role() == Role::Leader => Standing::Leader,
+        Ok(standing) => Standing::Standby {
             leader: Some(standing.leader).filter(|leader| !leader.is_empty()),
         },
         // A server without a group has no leader to find.
-        Err(status) if status.code() == Code::Unimplemented => Answer::Leader,
+        Err(status) if status.code() == Code::Unimplemented => Standing::Leader,
         Err(status) => return Err(ClientError::of(status, address)),
     };
     Ok((channel, answer))

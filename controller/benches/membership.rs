@@ -98,8 +98,9 @@ async fn change(client: &Client, hosts: &mut [String], times: u64) -> Duration {
     for _ in 0..times {
         hosts.reverse();
         let begun = Instant::now();
-        let terms = (Duration::from_secs(60), false);
-        let changed = client.resize_job(("train", None), hosts, terms).await;
+        let changed = client
+            .resize_job("train", None, hosts, Duration::from_secs(60), false)
+            .await;
         changed.expect("there is room");
         until(&mut watch, Kind::Fenced).await;
         took += begun.elapsed();

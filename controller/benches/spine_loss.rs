@@ -1,7 +1,7 @@
 //! Measures how long 100 jobs on six embedded switches take to leave a spine that is lost:
 //! `cargo bench -p ultima-controller --bench spine_loss`.
 //!
-//! A case is the time from the loss to the last write on the other five switches, the grace (`Terms::grace`) included.
+//! A case is the time from the loss to the last write on the other five switches, the grace (`DampingConfig::grace`) included.
 
 mod embedded;
 

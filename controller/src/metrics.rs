@@ -302,7 +302,8 @@ impl Gauges {
     fn of_switches(
         &self,
         to: &mut DescriptorEncoder<'_>,
-        (name, help): (&str, &str),
+        name: &str,
+        help: &str,
         value: impl Fn(&SwitchGauges) -> u64,
     ) -> fmt::Result {
         let mut to = to.encode_descriptor(name, help, None, MetricType::Gauge)?;
@@ -318,7 +319,8 @@ impl Gauges {
     fn of_fills(
         &self,
         to: &mut DescriptorEncoder<'_>,
-        (name, help): (&str, &str),
+        name: &str,
+        help: &str,
         value: impl Fn(&Fill) -> u64,
     ) -> fmt::Result {
         let mut to = to.encode_descriptor(name, help, None, MetricType::Gauge)?;
@@ -362,25 +364,18 @@ impl Collector for Gauges {
             let mut to = to.encode_descriptor(name, help, None, MetricType::Gauge)?;
             to.encode_gauge(&i64::try_from(value).unwrap_or(i64::MAX))?;
         }
-        let connected = (
-            "switch_connected",
-            "1 if the controller is the switch's primary",
-        );
-        self.of_switches(to, connected, |it| it.is_connected.into())?;
-        let dirty = (
-            "switch_dirty",
-            "1 if the switch needs a resync because the result of a write is unknown",
-        );
-        self.of_switches(to, dirty, |it| it.is_dirty.into())?;
-        let dropped = (
-            "digest_lists_dropped",
-            "Digest lists dropped because they arrived too fast, since the switch last connected",
-        );
-        self.of_switches(to, dropped, |it| it.digest_lists_dropped)?;
-        let used = ("used", "Used amount of a limited resource of a switch");
-        self.of_fills(to, used, |fill| fill.used)?;
-        let limit = ("limit", "Limit of that resource");
-        self.of_fills(to, limit, |fill| fill.limit)?;
+        let help = "1 if the controller is the switch's primary";
+        self.of_switches(to, "switch_connected", help, |it| it.is_connected.into())?;
+        let help = "1 if the switch needs a resync because the result of a write is unknown";
+        self.of_switches(to, "switch_dirty", help, |it| it.is_dirty.into())?;
+        let help =
+            "Digest lists dropped because they arrived too fast, since the switch last connected";
+        self.of_switches(to, "digest_lists_dropped", help, |it| {
+            it.digest_lists_dropped
+        })?;
+        let help = "Used amount of a limited resource of a switch";
+        self.of_fills(to, "used", help, |fill| fill.used)?;
+        self.of_fills(to, "limit", "Limit of that resource", |fill| fill.limit)?;
         let help = "Members of each job, by state";
         let mut to = to.encode_descriptor("members", help, None, MetricType::Gauge)?;
         for it in &self.members {

@@ -78,7 +78,7 @@ fn plan(fabric: &Fabric, program: &Program, specs: &[JobSpec]) -> Planned {
     let mut ledger = Ledger::new(fabric, &routes);
     let mut jobs = Vec::with_capacity(specs.len());
     for spec in specs {
-        let proposed = ledger.propose(fabric, &routes, program.names(), (spec, Epoch(1)), 0);
+        let proposed = ledger.propose(fabric, &routes, program.names(), spec, Epoch(1), 0);
         let (job, plan) = proposed.expect("room for the job");
         ledger.take(fabric, &job, &plan);
         ledger.give_out(job.id);
@@ -101,7 +101,7 @@ fn without_a_spine(fabric: &Fabric, program: &Program, planned: &mut Planned) {
     let routes = Routes::new(fabric, health);
     for (job, plan) in &mut planned.jobs {
         let names = program.names();
-        let refitted = (planned.ledger).refit(fabric, &routes, names, (job, plan));
+        let refitted = (planned.ledger).refit(fabric, &routes, names, job, plan);
         let refitted = refitted.expect("room for the job");
         (*job, *plan) = (refitted.job, refitted.plan);
     }

@@ -45,23 +45,23 @@ impl OperationLoss {
     /// # Errors
     /// See [`LossError`].
     pub fn read(digest: &Digest, message: &P4Data) -> Result<Self, LossError> {
-        let data = (digest, message);
         Ok(OperationLoss {
-            job: JobId(member(data, loss::JOB)?),
-            epoch: Epoch(member(data, loss::EPOCH)?),
-            step: member(data, loss::STEP)?,
-            bucket: member(data, loss::BUCKET)?,
-            source: Rank(member(data, loss::SOURCE_RANK)?),
-            port: PortNumber(member(data, loss::PORT)?),
-            trimmed: member(data, loss::TRIMMED)?,
-            late: member(data, loss::LATE)?,
-            upstream_lost: member(data, loss::UPSTREAM_LOST)?,
+            job: JobId(member(digest, message, loss::JOB)?),
+            epoch: Epoch(member(digest, message, loss::EPOCH)?),
+            step: member(digest, message, loss::STEP)?,
+            bucket: member(digest, message, loss::BUCKET)?,
+            source: Rank(member(digest, message, loss::SOURCE_RANK)?),
+            port: PortNumber(member(digest, message, loss::PORT)?),
+            trimmed: member(digest, message, loss::TRIMMED)?,
+            late: member(digest, message, loss::LATE)?,
+            upstream_lost: member(digest, message, loss::UPSTREAM_LOST)?,
         })
     }
 }
 
 fn member<T: TryFrom<u128>>(
-    (digest, message): (&Digest, &P4Data),
+    digest: &Digest,
+    message: &P4Data,
     member: &'static str,
 ) -> Result<T, LossError> {
     let value = digest.read(message, member);

@@ -113,7 +113,7 @@ impl Site {
     pub fn propose(&self, spec: &JobSpec) -> Result<Planned, Refusal> {
         let names = self.program.names();
         self.ledger
-            .propose(&self.fabric, &self.routes, names, (spec, Epoch(1)), 0)
+            .propose(&self.fabric, &self.routes, names, spec, Epoch(1), 0)
     }
 
     /// Plans a job and takes its resources.
@@ -132,9 +132,8 @@ impl Site {
     /// Fits a job to the current routes. Returns true if all members reach each other, also over the tree.
     pub fn refit(&mut self, planned: &mut Planned) -> bool {
         let names = self.program.names();
-        let before = (&planned.0, &planned.1);
         let refitted = (self.ledger)
-            .refit(&self.fabric, &self.routes, names, before)
+            .refit(&self.fabric, &self.routes, names, &planned.0, &planned.1)
             .unwrap();
         self.ledger.free_returned();
         *planned = (refitted.job, refitted.plan);

@@ -198,9 +198,8 @@ impl Controller {
         let members: Vec<String> = members.iter().map(|host| (*host).into()).collect();
         let resized = async {
             let mut watch = self.client.watch_job(name).await?;
-            let terms = (TIMEOUT, false);
             self.client
-                .resize_job((name, None), &members, terms)
+                .resize_job(name, None, &members, TIMEOUT, false)
                 .await?;
             while let Some(next) = watch.next().await? {
                 if next.event.is_some_and(|event| event.kind() == Kind::Fenced) {

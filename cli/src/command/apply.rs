@@ -131,8 +131,8 @@ async fn apply(arguments: &Arguments, written: &[WrittenJob]) -> Result<ExitCode
         }));
     }
     for job in &resized {
-        let of = (job.name.as_str(), Some(job.number));
-        let resized = client.resize_job(of, &job.members, (JOIN_WAIT, false));
+        let (name, number) = (&job.name, Some(job.number));
+        let resized = client.resize_job(name, number, &job.members, JOIN_WAIT, false);
         resized.await.map_err(|error| {
             let error = refusal::placed(written, &job.name, error);
             so_far(&jobs, error.into())

@@ -377,7 +377,7 @@ pub async fn details(client: &Client, name: &str) -> Result<String> {
     Ok(conditions(&job) + &members(&job) + &counters)
 }
 
-/// Why switches do not have all of a job, a line each.
+/// Why a job is not as it should be, a line each.
 fn conditions(job: &api::Job) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let now = now.map_or(0, |now| now.as_secs());
@@ -405,9 +405,6 @@ fn members(job: &api::Job) -> String {
     let mut notes = String::new();
     if !job.unfit.is_empty() {
         notes += &format!("on no switch: {}\n", job.unfit);
-    }
-    if !job.remaining.is_empty() {
-        notes += &format!("not rerouted: {}\n", job.remaining);
     }
     if let Some(next) = &job.next {
         let hosts = next.members.iter().map(|m| match m.state() {

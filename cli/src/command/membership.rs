@@ -133,8 +133,10 @@ pub async fn resize(
     };
     // The watch starts first, so that it misses no event.
     let events = Events::watch(client, at, name).await?;
-    let terms = (arguments.join_timeout, arguments.evict_unresponsive);
-    let job = client.resize_job((name, number), &members, terms).await?;
+    let (join_timeout, evicts) = (arguments.join_timeout, arguments.evict_unresponsive);
+    let job = client
+        .resize_job(name, number, &members, join_timeout, evicts)
+        .await?;
     follow(events, &job, (&arguments.end, bound)).await
 }
 
@@ -147,8 +149,10 @@ pub async fn evict(client: &Client, at: &ControllerAddress, arguments: &Evict) -
     let member = arguments.member();
     let events = Events::watch(client, at, name).await?;
     let number = client.job(name).await?.id;
-    let seen = (name.as_str(), arguments.epoch.unwrap_or_default(), number);
-    let job = client.evict_seen(seen, member, reason).await?;
+    let epoch = arguments.epoch.unwrap_or_default();
+    let job = client
+        .evict_seen(name, epoch, number, member, reason)
+        .await?;
     follow(events, &job, (end, bound)).await
 }
 

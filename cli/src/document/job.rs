@@ -156,10 +156,9 @@ pub fn status(job: &api::Job) -> &'static str {
     let any = |state| job.members.iter().any(|member| member.state() == state);
     let all = |state| job.members.iter().all(|member| member.state() == state);
     let has = |kind| job.conditions.iter().any(|it| it.kind() == kind);
-    let is_cut_off = job.members.iter().any(|member| member.cut_off);
     if !job.unfit.is_empty() {
         "Unfit"
-    } else if has(api::JobConditionKind::Degraded) || is_cut_off || !job.remaining.is_empty() {
+    } else if has(api::JobConditionKind::Degraded) {
         "Degraded"
     } else if has(api::JobConditionKind::Pending) {
         "Pending"

@@ -70,9 +70,9 @@ fn drift_is_shown_and_repaired_on_bmv2() {
 }
 
 /// Prints one object.
-fn get(stage: &Stage, object: &str) -> String {
+fn shown(stage: &Stage, verb: &str, object: &str) -> String {
     let address = stage.controller.address();
-    let output = output(&["get", object, "--controller", &address]);
+    let output = output(&[verb, object, "--controller", &address]);
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout).expect("text")
 }
@@ -131,8 +131,16 @@ fn drain_names_the_ranks_without_another_path() {
         );
         let all = document(&fabric(&stage, &["show", "-o", "json"]).1);
         assert_eq!(all[0]["health"], "s1/9-s2/9 drained");
-        let link = get(&stage, "link/s1/9-s2/9");
+        let link = shown(&stage, "get", "link/s1/9-s2/9");
         assert!(link.contains(" Drained "), "{link}");
+        let job = shown(&stage, "get", "job/train");
+        assert!(job.contains(" Degraded "), "{job}");
+        let described = shown(&stage, "describe", "job/train");
+        for rank in ["h3: degraded for ", " s: rank 2 has no path to all others"] {
+            assert!(described.contains(rank), "{described}");
+        }
+        let kept = "no path to rank 2, rank 3, whose old paths are kept";
+        assert!(described.contains(kept), "{described}");
         let whole = "s1: in sync\ns2: in sync\n";
         assert_eq!(fabric(&stage, &["diff"]), (0, whole.into()));
         let (code, text) = fabric(&stage, &["undrain", "s2/9"]);

@@ -721,11 +721,11 @@ async fn a_request_rejected_by_a_full_disk_changes_nothing() {
 
     controller.limit_files("0");
     let two = ["h1", "h3"].map(String::from);
-    let terms = (Duration::from_secs(1), false);
+    let second = Duration::from_secs(1);
     // The second attempt opens the store again.
     for _ in 0..2 {
         let created = client.create_job(&spec(1)).await.map(drop);
-        let resized = client.resize_job((&name(0), None), &two, terms).await;
+        let resized = client.resize_job(&name(0), None, &two, second, false).await;
         let joined = client.join(&name(0), "h1", Duration::ZERO).await.map(drop);
         let deleted = client.delete_job(&name(0)).await.map(drop);
         for refused in [created, resized.map(drop), joined, deleted] {
@@ -742,7 +742,7 @@ async fn a_request_rejected_by_a_full_disk_changes_nothing() {
     controller.limit_files("0");
     client.create_job(&spec(1)).await.expect_err("no room");
     controller.limit_files("unlimited");
-    let resized = client.resize_job((&name(0), None), &two, terms).await;
+    let resized = client.resize_job(&name(0), None, &two, second, false).await;
     assert_eq!(resized.expect("there is room").epoch, 1);
     client.create_job(&spec(1)).await.expect("there is room");
     assert_eq!(check(&client, &[]).await, [name(0), name(1)]);

@@ -78,7 +78,7 @@ pub enum Order {
 }
 
 /// The result of a batch.
-enum Answer {
+enum BatchResult {
     /// All updates are applied.
     Written,
     /// Some updates were rejected: one result for each.
@@ -368,16 +368,16 @@ impl SwitchClient {
         &self,
         batch: &'a [Update],
         has_failed: &AtomicBool,
-    ) -> (&'a [Update], Answer) {
+    ) -> (&'a [Update], BatchResult) {
         let answer = match has_failed.load(Ordering::Relaxed) {
-            true => Answer::NotSent,
+            true => BatchResult::NotSent,
             false => self.write_batch(batch).await,
         };
-        has_failed.fetch_or(!matches!(answer, Answer::Written), Ordering::Relaxed);
+        has_failed.fetch_or(!matches!(answer, BatchResult::Written), Ordering::Relaxed);
         (batch, answer)
     }
 
-    async fn write_batch(&self, batch: &[Update]) -> Answer {
+    async fn write_batch(&self, batch: &[Update]) -> BatchResult {
         let mut updates = batch.to_vec();
         if let Some(owner) = &self.owner {
             owner.mark(&mut updates);
@@ -398,12 +398,12 @@ impl SwitchClient {
             .await;
         self.writes.written(begun, batch.len(), answer.is_ok());
         match answer {
-            Ok(_) => Answer::Written,
+            Ok(_) => BatchResult::Written,
             Err(RpcError::Status(status)) => match batch::outcomes(&status) {
-                Some(outcomes) if describes(&outcomes, batch) => Answer::Refused(outcomes),
-                _ => Answer::Failed(RpcError::Status(status)),
+                Some(outcomes) if describes(&outcomes, batch) => BatchResult::Refused(outcomes),
+                _ => BatchResult::Failed(RpcError::Status(status)),
             },
-            Err(error) => Answer::Failed(error),
+            Err(error) => BatchResult::Failed(error),
         }
     }
 
@@ -529,27 +529,28 @@ async fn is_there(mut rpc: P4RuntimeClient<Channel>) -> bool {
 }
 
 /// The result of a write from its batches' results.
-fn outcome_of(answers: Vec<(&[Update], Answer)>) -> Result<(), WriteError> {
-    let is_whole = |answer: &Answer| matches!(answer, Answer::Written);
+fn outcome_of(answers: Vec<(&[Update], BatchResult)>) -> Result<(), WriteError> {
+    let is_whole = |answer: &BatchResult| matches!(answer, BatchResult::Written);
     if answers.iter().all(|(_, answer)| is_whole(answer)) {
         return Ok(());
     }
-    let has_done = |answer: &Answer| matches!(answer, Answer::Written | Answer::Refused(_));
+    let has_done =
+        |answer: &BatchResult| matches!(answer, BatchResult::Written | BatchResult::Refused(_));
     let some_done = answers.iter().any(|(_, answer)| has_done(answer));
     let mut all = Vec::new();
     for (batch, answer) in answers {
         let same = |outcome: v1::Error| vec![outcome; batch.len()];
         all.extend(match answer {
-            Answer::Written => same(batch::success()),
-            Answer::Refused(outcomes) => outcomes,
-            Answer::NotSent => same(batch::failure(Code::Aborted, "not sent")),
+            BatchResult::Written => same(batch::success()),
+            BatchResult::Refused(outcomes) => outcomes,
+            BatchResult::NotSent => same(batch::failure(Code::Aborted, "not sent")),
             // No update of this batch was applied, but some of others were.
-            Answer::Failed(RpcError::Status(status))
+            BatchResult::Failed(RpcError::Status(status))
                 if some_done && !RpcError::Status(status.clone()).is_uncertain() =>
             {
                 same(batch::failure(status.code(), status.message()))
             }
-            Answer::Failed(error) => return Err(error.into()),
+            BatchResult::Failed(error) => return Err(error.into()),
         });
     }
     Err(WriteError::Updates(all))

@@ -194,7 +194,7 @@ impl Candidate {
             timers,
             ..
         } = &self.config;
-        let condition = Condition::new(fabric, self.config.terms, &stored.drained);
+        let condition = Condition::new(fabric, self.config.damping, &stored.drained);
         let routes = Routes::new(fabric, condition.health());
         Ok(Registry::restore_what_fits(
             fabric,

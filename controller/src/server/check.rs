@@ -67,7 +67,7 @@ impl SwitchCounts {
 
 /// The part of a job's plan that concerns its packets at one switch.
 #[derive(Clone, Debug, Default)]
-struct Station {
+struct SwitchPart {
     /// Replicas that the job's group makes of a packet.
     replicas: u64,
     /// The ports where its packets may enter.
@@ -75,7 +75,7 @@ struct Station {
 }
 
 /// The job's switches.
-type Stations = BTreeMap<SwitchId, Station>;
+type SwitchParts = BTreeMap<SwitchId, SwitchPart>;
 
 /// A sender's silent unicast path, or all of its silent multicast paths: one round examines these
 /// together.
@@ -131,7 +131,7 @@ async fn check_now(
         .ok_or_else(|| JobRequestError::Deleted {
             name: name.to_owned(),
         })?;
-    let stations: Stations = plan.iter().map(|(id, plan)| (*id, station(plan))).collect();
+    let parts: SwitchParts = plan.iter().map(|(id, plan)| (*id, part_of(plan))).collect();
     let elsewhere = elsewhere(job);
     let (mut present, full) = controller.sessions.of(job.id);
     let mut findings = Findings::default();
@@ -159,7 +159,7 @@ async fn check_now(
     }
     for silent in all_silent.into_iter().take(MOST_EXAMINED) {
         let payload = if silent.full { full } else { short };
-        let before = count(controller, state, &stations, &mut away).await?;
+        let before = count(controller, state, &parts, &mut away).await?;
         let round = CheckRound {
             quiet: true,
             ..round(payload)
@@ -177,7 +177,7 @@ async fn check_now(
             false => round.clone(),
         };
         let reports = controller.sessions.round(job.id, &present, ask).await;
-        let after = count(controller, state, &stations, &mut away).await?;
+        let after = count(controller, state, &parts, &mut away).await?;
         for to in &silent.to {
             let path = Path {
                 from: silent.from,
@@ -199,7 +199,7 @@ async fn check_now(
                 sender_hears: is_reached(silent.from),
                 receiver_hears: is_reached(*to),
                 probed: elsewhere(silent.from).is_some(),
-                steps: steps(controller, job, &stations, path, [&before, &after], &away),
+                steps: steps(controller, job, &parts, path, [&before, &after], &away),
             };
             findings.add(diagnose(&evidence), Some(path));
         }
@@ -320,7 +320,7 @@ fn end<'a>(controller: &'a Controller, job: &Job, rank: Rank, reports: &'a Repor
 fn steps<'a>(
     controller: &'a Controller,
     job: &Job,
-    stations: &Stations,
+    parts: &SwitchParts,
     path: Path,
     [before, after]: [&Counts; 2],
     away: &'a Away,
@@ -356,7 +356,7 @@ fn steps<'a>(
                 switch: &switch.name,
                 in_port: port(ingress.port),
                 out_port: port(egress),
-                replicas: stations.get(&id).map_or(0, |it| it.replicas),
+                replicas: parts.get(&id).map_or(0, |it| it.replicas),
                 counted,
             }
         })
@@ -367,13 +367,13 @@ fn steps<'a>(
 async fn count(
     controller: &Controller,
     state: &JobState,
-    stations: &Stations,
+    parts: &SwitchParts,
     away: &mut Away,
 ) -> Result<Counts, SchemaError> {
     let names = controller.program().names();
     let asked = state.switches.iter().filter(|id| !away.contains_key(id));
     let answers = asked.map(|id| async {
-        let ports = stations.get(id).map(|it| &it.entrances);
+        let ports = parts.get(id).map(|it| &it.entrances);
         let cells = cells(names, state.job.counter.0, ports.into_iter().flatten())?;
         let read = match controller.client(*id) {
             Ok(client) => client.read(cells).await.map_err(|error| error.to_string()),
@@ -482,16 +482,16 @@ fn silent_paths(results: &[PathCount]) -> BTreeSet<SilentPaths> {
     all_silent
 }
 
-fn station(plan: &SwitchPlan) -> Station {
-    let mut station = Station::default();
+fn part_of(plan: &SwitchPlan) -> SwitchPart {
+    let mut part = SwitchPart::default();
     for entity in plan.entities() {
         match entity {
-            Planned::Group(group) => station.replicas += group.replicas.len() as u64,
-            Planned::Source(source) => drop(station.entrances.insert(source.ingress.0)),
+            Planned::Group(group) => part.replicas += group.replicas.len() as u64,
+            Planned::Source(source) => drop(part.entrances.insert(source.ingress.0)),
             _ => {}
         }
     }
-    station
+    part
 }
 
 /// The counter cells of a job, of unknown jobs, and of these ports.

@@ -4,13 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use ultima_planner::fabric::damping::{Damping, Terms};
+use ultima_planner::fabric::damping::{Damping, DampingConfig};
 use ultima_planner::fabric::{Element, Fabric, Health, SwitchId, SwitchPort};
 
 /// The observed state of the fabric's elements, and the operator's drains.
 #[derive(Clone, Debug)]
 pub struct Condition {
-    terms: Terms,
+    damping_config: DampingConfig,
     drained: BTreeSet<Element>,
     /// Drained elements that the fabric file lacks.
     unknown: BTreeSet<String>,
@@ -61,7 +61,7 @@ impl State {
 
 impl Condition {
     /// A fabric without failures, in which these elements are drained.
-    pub fn new(fabric: &Fabric, terms: Terms, drained: &[String]) -> Self {
+    pub fn new(fabric: &Fabric, damping_config: DampingConfig, drained: &[String]) -> Self {
         let mut unknown = BTreeSet::new();
         let known = drained.iter().filter_map(|name| {
             let element = fabric.element_named(name);
@@ -72,7 +72,7 @@ impl Condition {
             element.map_err(note).ok()
         });
         Condition {
-            terms,
+            damping_config,
             drained: known.collect(),
             unknown,
             seen: BTreeMap::new(),
@@ -144,7 +144,8 @@ impl Condition {
             Some(damping) => damping.observe(is_up, now),
             None if is_up => self.log(element, State::Up),
             None => {
-                self.seen.insert(element, Damping::failed(self.terms, now));
+                self.seen
+                    .insert(element, Damping::failed(self.damping_config, now));
                 true
             }
         };
@@ -154,10 +155,10 @@ impl Condition {
 
     /// Marks an element as down at once, without damping.
     pub fn mark_down(&mut self, element: Element, now: Instant) {
-        let terms = self.terms;
+        let damping_config = self.damping_config;
         let seen = self.seen.entry(element);
         seen.and_modify(|damping| damping.mark_down(now))
-            .or_insert_with(|| Damping::down(terms, now));
+            .or_insert_with(|| Damping::down(damping_config, now));
         self.advance(now);
     }
 
@@ -295,7 +296,7 @@ mod tests {
         let fabric = ultima_planner::fabric::parse(text, "two.yaml").unwrap();
         let now = Instant::now();
         let element = fabric.element_named("s1").unwrap();
-        let mut condition = Condition::new(&fabric, Terms::default(), &["s9".into()]);
+        let mut condition = Condition::new(&fabric, DampingConfig::default(), &["s9".into()]);
         let of = |condition: &Condition| {
             let elements = condition.of(&fabric, SwitchId(0));
             let states = elements
@@ -332,7 +333,7 @@ mod tests {
         let text = include_str!("../../../topologies/two-switches.yaml");
         let fabric = ultima_planner::fabric::parse(text, "two.yaml").unwrap();
         let [one, other] = ["s1", "s2"].map(|name| fabric.element_named(name).unwrap());
-        let mut condition = Condition::new(&fabric, Terms::default(), &[]);
+        let mut condition = Condition::new(&fabric, DampingConfig::default(), &[]);
         let start = Instant::now();
         assert!(condition.observe(one, false, start));
         let down = condition.due().unwrap();

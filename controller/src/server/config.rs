@@ -6,7 +6,7 @@ use std::time::Duration;
 use ultima_api::address::{DEFAULT_LISTEN, Listen};
 use ultima_grpc::tls::ServerTls;
 use ultima_planner::fabric::Fabric;
-use ultima_planner::fabric::damping::Terms;
+use ultima_planner::fabric::damping::DampingConfig;
 use ultima_planner::program::Program;
 
 use super::error::ServeError;
@@ -43,7 +43,7 @@ pub struct Config {
     /// The most jobs of a client with a certificate; none for no limit.
     pub jobs_per_client: Option<usize>,
     /// Damping of elements that fail and come back.
-    pub terms: Terms,
+    pub damping: DampingConfig,
     /// Timers that no operator sets.
     pub timers: Timers,
 }
@@ -78,7 +78,7 @@ impl Config {
             repair: true,
             agent_rate: None,
             jobs_per_client: None,
-            terms: Terms::default(),
+            damping: DampingConfig::default(),
             timers: Timers::default(),
         }
     }

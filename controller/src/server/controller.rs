@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::{Mutex as AsyncMutex, Semaphore, watch};
 use tokio::task::JoinHandle;
@@ -106,6 +106,8 @@ pub struct JobState {
     pub cut_off: Vec<Rank>,
     /// Why it still uses elements that are down or drained, on one line.
     pub stays: Option<String>,
+    /// Since when one of these is so.
+    pub(super) degraded_since: Option<SystemTime>,
     /// Suspected members, in rank order.
     pub suspected: Vec<Rank>,
     /// The first operation of the epoch.
@@ -443,6 +445,7 @@ pub(super) fn state_alone(record: &Record) -> JobState {
         seats: record.seats.states().collect(),
         cut_off: record.cut_off.clone(),
         stays: record.stays.as_ref().map(ToString::to_string),
+        degraded_since: record.degraded_since,
         suspected: record.suspicion.since().keys().copied().collect(),
         first_operation: first.unwrap_or_default(),
         unchanged: record.unchanged.clone(),

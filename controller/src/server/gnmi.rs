@@ -80,7 +80,7 @@ pub fn listen_to<L: Listener>(controller: &Arc<Controller>, id: SwitchId) {
     let (controller, client) = (Arc::downgrade(controller), Arc::downgrade(&client));
     tokio::spawn(async move {
         while client.strong_count() > 0 {
-            match run_once::<L>(&controller, id, &device, (&client, pause)).await {
+            match run_once::<L>(&controller, id, &device, &client, pause).await {
                 Err(status) if status.code() == Code::Unimplemented => {
                     let subject = L::SUBJECT;
                     if let Some(controller) = controller.upgrade() {
@@ -109,7 +109,8 @@ async fn run_once<L: Listener>(
     controller: &Weak<Controller>,
     id: SwitchId,
     device: &Device,
-    (client, pause): (&Weak<SwitchClient>, Duration),
+    client: &Weak<SwitchClient>,
+    pause: Duration,
 ) -> Result<(), Status> {
     tokio::select! {
         ended = process_stream::<L>(controller, id, device) => ended,

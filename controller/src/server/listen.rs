@@ -223,7 +223,8 @@ impl Listener {
     /// Serves until `stopped`. Connections keep the server that accepted them, also after the certificates have changed.
     pub(super) async fn serve(
         self,
-        (mut secured, routes): (Secured, Routes),
+        mut secured: Secured,
+        routes: Routes,
         stopped: impl Future<Output = ()>,
     ) {
         let files = getrlimit(Resource::RLIMIT_NOFILE).map_or(1024, |(soft, _)| soft);

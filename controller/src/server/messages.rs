@@ -22,7 +22,6 @@ use super::jobs::JobsRefused;
 use super::registry::record::Record;
 use super::registry::{Registry, Stranded};
 use super::seats::Seat;
-use super::switch::JobCondition;
 use crate::store::MemberRecord;
 
 /// The answer to the member that takes `rank`.
@@ -159,20 +158,39 @@ pub(super) fn job_of(fabric: &Fabric, state: &JobState) -> api::Job {
     }
 }
 
-/// Why switches do not have all entries of a job.
+/// Why switches do not have all entries of a job, and why its paths are not as they should be.
 fn conditions(fabric: &Fabric, state: &JobState) -> Vec<api::JobCondition> {
-    let conditions = state.status.iter().flat_map(|it| &it.conditions);
-    let condition = |it: &JobCondition| api::JobCondition {
-        kind: match it.is_degraded {
+    let condition = |kind: api::JobConditionKind, element: &str, reason, since: SystemTime| {
+        let since = since.duration_since(UNIX_EPOCH);
+        api::JobCondition {
+            kind: kind.into(),
+            element: element.to_owned(),
+            reason,
+            since: since.map_or(0, |since| since.as_secs()),
+        }
+    };
+    let switches = state.status.iter().flat_map(|it| &it.conditions);
+    let switches = switches.map(|it| {
+        let kind = match it.is_degraded {
             true => api::JobConditionKind::Degraded,
             false => api::JobConditionKind::Pending,
-        }
-        .into(),
-        element: fabric.switch(it.switch).name.clone(),
-        reason: it.reason.clone(),
-        since: (it.since.duration_since(UNIX_EPOCH)).map_or(0, |since| since.as_secs()),
+        };
+        let switch = &fabric.switch(it.switch).name;
+        condition(kind, switch, it.reason.clone(), it.since)
+    });
+    let since = state.degraded_since.unwrap_or(UNIX_EPOCH);
+    let degraded = |element, reason| {
+        let kind = api::JobConditionKind::Degraded;
+        condition(kind, element, reason, since)
     };
-    conditions.map(condition).collect()
+    let cut_off = state.cut_off.iter().map(|rank| {
+        let host = fabric.host(state.job.members[usize::from(rank.0)].host);
+        let reason = format!("rank {rank} has no path to all others");
+        degraded(&host.name, reason)
+    });
+    let stays = state.stays.iter();
+    let stays = stays.map(|problem| degraded("fabric", format!("not rerouted: {problem}")));
+    switches.chain(cut_off).chain(stays).collect()
 }
 
 /// All jobs as messages, by id: those of the fabric, as `state_of` returns them, and those that do not

@@ -17,6 +17,7 @@ use tokio::time::{sleep, sleep_until};
 use ultima_planner::fabric::{Health, SwitchId};
 use ultima_planner::job::{Job, JobId};
 use ultima_planner::moves::{self, Moved, Room, Step};
+use ultima_planner::names::some_of;
 
 use self::progress::Progress;
 use super::changes::Reroute;
@@ -241,8 +242,8 @@ impl Controller {
             .filter_map(|moved| registry.get(moved.after.0.id))
             .map(|record| record.tail_drops.begin_reroute())
             .collect();
-        let routes = (&*before.routes, &**registry.routes());
-        if replanned.is_empty() && routes.0 == routes.1 {
+        let (now, then) = (&*before.routes, &**registry.routes());
+        if replanned.is_empty() && now == then {
             return None;
         }
         let room = Room {
@@ -250,7 +251,7 @@ impl Controller {
             names,
             ledger: registry.ledger(),
         };
-        let steps = moves::steps(room, routes, lost, &moved);
+        let steps = moves::steps(room, now, then, lost, &moved);
         Some(PlannedReroute {
             before,
             replanned,
@@ -294,6 +295,15 @@ impl Controller {
             let message = match down.as_str() {
                 "" => "all elements are in use".to_owned(),
                 down => format!("not in use: {down}"),
+            };
+            let registry = self.registry();
+            let cut_off = registry.get(after.0.id).map_or(&[][..], |it| &it.cut_off);
+            let message = match cut_off {
+                [] => message,
+                ranks => {
+                    let ranks = some_of(ranks.iter().map(|rank| format!("rank {rank}")));
+                    format!("{message}; no path to {ranks}, whose old paths are kept")
+                }
             };
             self.log
                 .add(format!("job/{}", after.0.name), "Rerouted", &message);

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use ultima_planner::fabric::damping::Terms;
+use ultima_planner::fabric::damping::DampingConfig;
 use ultima_planner::fabric::{Fabric, SwitchId};
 use ultima_planner::job::{Job, JobSpec};
 use ultima_planner::ledger::{Fill, Ledger};
@@ -127,6 +127,7 @@ fn planned(job: &Arc<Job>, plan: &JobPlan) -> JobState {
         seats: vec![Seat::Free; job.members.len()],
         cut_off: Vec::new(),
         stays: None,
+        degraded_since: None,
         suspected: Vec::new(),
         first_operation: 0,
         unchanged: None,
@@ -185,7 +186,7 @@ pub fn plan_jobs(
     {
         let may = match delete.contains(name) {
             true => Err(controller.registry().no_job(name)),
-            false => may_resize(controller, &controller.registry(), (name, *number), members),
+            false => may_resize(controller, &controller.registry(), name, *number, members),
         };
         let next = may.and_then(|(job, hosts)| trial.propose_next(fabric, names, &job, &hosts));
         add(&mut trial, name, next);
@@ -228,7 +229,7 @@ fn restored(
     fabric: &Fabric,
     stored: &Stored,
 ) -> Result<Registry, ServeError> {
-    let condition = Condition::new(fabric, Terms::default(), &stored.drained);
+    let condition = Condition::new(fabric, DampingConfig::default(), &stored.drained);
     let routes = Routes::new(fabric, condition.health());
     for id in fabric.switch_ids() {
         plan::check_fabric(fabric, &routes, controller.program(), id)?;

@@ -15,7 +15,7 @@ use ultima_p4runtime::names::Names;
 use ultima_planner::fabric::Fabric;
 use ultima_planner::job::{Epoch, Job, JobId, JobSpec};
 use ultima_planner::ledger::Ledger;
-use ultima_planner::membership::{Change, Origin, Suspicion, Timers};
+use ultima_planner::membership::{Change, MemberTimers, Origin, Suspicion};
 use ultima_planner::moves::Planned;
 use ultima_planner::plan::JobPlan;
 use ultima_planner::routing::Routes;
@@ -37,7 +37,7 @@ pub struct Registry {
     /// From a job's name to the ids of its epochs.
     epochs: HashMap<String, BTreeSet<JobId>>,
     ledger: Ledger,
-    timers: Timers,
+    timers: MemberTimers,
     /// Stored jobs that do not fit the fabric, by name.
     stranded: BTreeMap<String, Stranded>,
     /// Epochs whose records are being committed: they have their resources, and no entries.
@@ -62,7 +62,7 @@ impl Registry {
             epochs: HashMap::new(),
             ledger: Ledger::new(fabric, &routes),
             routes: Arc::new(routes),
-            timers: Timers::default(),
+            timers: MemberTimers::default(),
             stranded: BTreeMap::new(),
             reserved: BTreeMap::new(),
         }
@@ -110,13 +110,9 @@ impl Registry {
         if self.named(&spec.name).is_ok() || is_stranded || self.is_committing(&spec.name) {
             return Err(JobRequestError::Exists { name: name() });
         }
-        let proposed = self.ledger.propose(
-            fabric,
-            &self.routes,
-            names,
-            (spec, Epoch(1)),
-            rand::random(),
-        );
+        let proposed =
+            self.ledger
+                .propose(fabric, &self.routes, names, spec, Epoch(1), rand::random());
         proposed.map_err(|refusal| JobRequestError::Refused {
             name: name(),
             refusal: Box::new(refusal),
@@ -194,7 +190,7 @@ impl Registry {
         routes: Routes,
         names: &Names,
         mut stored: Stored,
-        timers: Timers,
+        timers: MemberTimers,
     ) -> Self {
         let mut stranded = BTreeMap::new();
         let mut registry = loop {
@@ -234,7 +230,7 @@ impl Registry {
         routes: Routes,
         names: &Names,
         stored: &Stored,
-        timers: Timers,
+        timers: MemberTimers,
     ) -> Result<Self, RestoreError> {
         let mut registry = Registry {
             timers,
@@ -245,7 +241,7 @@ impl Registry {
         let last = JobId(stored.last_id);
         let restored = registry
             .ledger
-            .restore(fabric, &registry.routes, names, (&jobs, last));
+            .restore(fabric, &registry.routes, names, &jobs, last);
         let restored = restored.map_err(|(at, refusal)| RestoreError::Refused {
             name: jobs[at].name.clone(),
             refusal: Box::new(refusal),

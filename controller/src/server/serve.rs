@@ -79,7 +79,7 @@ pub async fn serve_on(
     let routes = Routes::new(Guard::new(service, &rates));
     let leads = Arc::clone(&controller);
     let metrics = text_of(&controller);
-    let server = bound.serve((routes, rates), move || standing_of(&leads), metrics);
+    let server = bound.serve(routes, rates, move || standing_of(&leads), metrics);
     Ok(Handle { controller, server })
 }
 
@@ -107,7 +107,7 @@ pub async fn serve_with_etcd(
     let stands = Arc::clone(&candidate);
     let metered = Arc::clone(&candidate);
     let metrics = move || metered.metrics_text();
-    let server = bound.serve((routes, rates), move || stands.standing(), metrics);
+    let server = bound.serve(routes, rates, move || stands.standing(), metrics);
     let work = tokio::spawn({
         let candidate = Arc::clone(&candidate);
         async move { candidate.work().await }
@@ -157,7 +157,8 @@ impl Bound {
     /// Serves these routes, the controller's standing, and its metrics.
     fn serve(
         self,
-        (routes, rates): (Routes, CallRates),
+        routes: Routes,
+        rates: CallRates,
         standing: impl Fn() -> GetStandingResponse + Send + Sync + 'static,
         metrics: impl Fn() -> String + Clone + Send + Sync + 'static,
     ) -> Server {
@@ -181,7 +182,7 @@ impl Bound {
         let routes = Routes::from(router);
         let (stop, stopped) = oneshot::channel::<()>();
         let address = listener.address.clone();
-        let task = tokio::spawn(listener.serve((secured, routes), async {
+        let task = tokio::spawn(listener.serve(secured, routes, async {
             // An error means that the handle was dropped, which also stops the server.
             let _ = stopped.await;
         }));

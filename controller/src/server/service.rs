@@ -11,7 +11,7 @@ use tonic::{Request, Response, Status, Streaming};
 use ultima_api::v1::{self as api, control_server::Control};
 use ultima_planner::fabric::SwitchId;
 use ultima_planner::job::JobSpec;
-use ultima_planner::membership::{Lost, Terms};
+use ultima_planner::membership::{ChangeOptions, Lost};
 use ultima_planner::reconcile::Diff;
 
 use super::access::{Caller, caller};
@@ -455,7 +455,7 @@ impl Control for ControlService {
                 "join_wait_ms: {join_wait_ms}: expected at most {most} (a day), or 0 for a minute"
             )));
         }
-        let terms = Terms {
+        let options = ChangeOptions {
             join: match join_wait_ms {
                 0 => JOIN_WAIT,
                 wait => Duration::from_millis(wait.into()),
@@ -466,10 +466,10 @@ impl Control for ControlService {
             },
         };
         let controller = Arc::clone(&self.controller);
-        let resized = to_the_end(async move {
-            let of = (job.as_str(), number);
-            resize_job(&controller, of, &members, terms).await
-        });
+        let resized =
+            to_the_end(
+                async move { resize_job(&controller, &job, number, &members, options).await },
+            );
         let state = resized.await??;
         Ok(Response::new(job_of(self.controller.fabric(), &state)))
     }
@@ -496,10 +496,8 @@ impl Control for ControlService {
             }
         };
         let controller = Arc::clone(&self.controller);
-        let evicted = to_the_end(async move {
-            let of = (job.as_str(), epoch, job_id);
-            evict(&controller, of, &who, &reason).await
-        });
+        let evicted =
+            to_the_end(async move { evict(&controller, &job, epoch, job_id, &who, &reason).await });
         let state = evicted.await??;
         Ok(Response::new(job_of(self.controller.fabric(), &state)))
     }

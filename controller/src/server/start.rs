@@ -60,14 +60,14 @@ pub async fn start(
         repair,
         agent_rate,
         jobs_per_client,
-        terms,
+        damping,
         timers,
         take_over,
         replace_pipeline,
         ..
     } = config;
     let stored = store.load().await?;
-    let mut condition = Condition::new(&fabric, terms, &stored.drained);
+    let mut condition = Condition::new(&fabric, damping, &stored.drained);
     let routes = Routes::new(&fabric, condition.health());
     for id in fabric.switch_ids() {
         plan::check_fabric(&fabric, &routes, &program, id)?;
@@ -86,14 +86,21 @@ pub async fn start(
     });
     let metrics = Metrics::default();
     let switches_changed = watch::Sender::default();
-    let shared = (&metrics, &switches_changed);
     let switches: Arc<[ManagedSwitch]> = (fabric.switch_ids())
         .map(|id| {
             let checks = Checks {
                 owner,
                 cookie: (!replace_pipeline).then(|| program.cookie()),
             };
-            ManagedSwitch::new(&fabric, id, election_id, checks, shared, timers)
+            ManagedSwitch::new(
+                &fabric,
+                id,
+                election_id,
+                checks,
+                &metrics,
+                &switches_changed,
+                timers,
+            )
         })
         .collect();
     let needs = match lead {

@@ -276,7 +276,8 @@ impl ManagedSwitch {
         id: SwitchId,
         election_id: u128,
         Checks { owner, cookie }: Checks,
-        (metrics, changed): (&Metrics, &watch::Sender<()>),
+        metrics: &Metrics,
+        changed: &watch::Sender<()>,
         timers: Timers,
     ) -> Self {
         let switch = fabric.switch(id);
@@ -636,8 +637,8 @@ mod tests {
         let fabric = fabric::parse(text, "star4.yaml").unwrap();
         let (metrics, changed) = (Metrics::default(), watch::Sender::new(()));
         let before = SystemTime::now();
-        let (shared, timers) = ((&metrics, &changed), Timers::default());
-        let switch = ManagedSwitch::new(&fabric, SwitchId(0), 1, Checks::default(), shared, timers);
+        let (id, checks, timers) = (SwitchId(0), Checks::default(), Timers::default());
+        let switch = ManagedSwitch::new(&fabric, id, 1, checks, &metrics, &changed, timers);
         let plan = Arc::default();
         let since = |planned| switch.condition(JobId(1), &plan, planned).unwrap().since;
         assert!(since(SystemTime::UNIX_EPOCH) >= before);

@@ -45,8 +45,13 @@ pub fn listen(controller: &Controller, switch: &ManagedSwitch) {
     if let (Ok(digest), Some(lists)) = (digest, lists) {
         let registry = Arc::clone(&controller.registry);
         let reported = controller.metrics.reported_losses(switch.name());
-        let from = (switch.id, reported);
-        tokio::spawn(collect(registry, from, digest.clone(), lists));
+        tokio::spawn(collect(
+            registry,
+            switch.id,
+            reported,
+            digest.clone(),
+            lists,
+        ));
     }
 }
 
@@ -188,7 +193,8 @@ async fn read(
 /// Stores the loss reports of a switch until its digest lists end.
 async fn collect(
     registry: Arc<Mutex<Registry>>,
-    (switch, reported): (SwitchId, Counter),
+    switch: SwitchId,
+    reported: Counter,
     digest: Digest,
     mut lists: mpsc::Receiver<DigestList>,
 ) {

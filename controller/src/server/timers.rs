@@ -31,7 +31,7 @@ pub struct Timers {
     /// Time for clients to read pending answers when the controller stops.
     pub stop: Duration,
     /// The timers of members.
-    pub members: membership::Timers,
+    pub members: membership::MemberTimers,
 }
 
 impl Default for Timers {
@@ -47,7 +47,7 @@ impl Default for Timers {
             events: Duration::from_secs(5),
             eviction_retry: Duration::from_secs(5),
             stop: Duration::from_secs(5),
-            members: membership::Timers::default(),
+            members: membership::MemberTimers::default(),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use ultima_planner::job::{JobId, Rank};
-use ultima_planner::membership::{Lost, Origin, Succession, Terms};
+use ultima_planner::membership::{ChangeOptions, Lost, Origin, Succession};
 
 /// The origin of a job's epoch. It decides between two epochs: until the new epoch has a first
 /// operation, the old one is the job's current epoch.
@@ -37,8 +37,8 @@ impl From<&Origin> for OriginRecord {
                 .iter()
                 .map(|(rank, why)| (rank.0, why.clone()))
                 .collect(),
-            join_ms: u64::try_from(origin.terms.join.as_millis()).unwrap_or(u64::MAX),
-            leave_out_lost: origin.terms.lost == Lost::LeaveOut,
+            join_ms: u64::try_from(origin.options.join.as_millis()).unwrap_or(u64::MAX),
+            leave_out_lost: origin.options.lost == Lost::LeaveOut,
             has_begun: origin.has_begun,
             first_operation: origin.first,
         }
@@ -53,7 +53,7 @@ impl From<&OriginRecord> for Origin {
         Origin {
             of: JobId(record.of),
             succession: Arc::new(Succession::of(was.collect(), left_out.collect())),
-            terms: Terms {
+            options: ChangeOptions {
                 join: Duration::from_millis(record.join_ms),
                 lost: match record.leave_out_lost {
                     true => Lost::LeaveOut,

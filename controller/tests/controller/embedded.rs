@@ -131,7 +131,7 @@ async fn the_switch_holds_exactly_what_is_planned(target: Target) {
     let program = target.program();
     let ledger = Ledger::new(&fabric, &routes);
     let (job, plan) = ledger
-        .propose(&fabric, &routes, program.names(), (&spec(), Epoch(1)), 0)
+        .propose(&fabric, &routes, program.names(), &spec(), Epoch(1), 0)
         .unwrap();
     assert_eq!(*state.job, job);
     assert_eq!(plan::of_job(&fabric, &routes, &job), plan);

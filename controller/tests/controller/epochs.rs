@@ -117,7 +117,7 @@ impl Site {
     async fn resize(&self, hosts: &[&str], join: Duration) -> Result<Job, ClientError> {
         let members: Vec<String> = hosts.iter().map(|host| (*host).into()).collect();
         self.client
-            .resize_job(("train", None), &members, (join, false))
+            .resize_job("train", None, &members, join, false)
             .await
     }
 
@@ -311,9 +311,8 @@ async fn a_missing_or_unwilling_member_cancels_the_change() {
     );
     // Such a member can be left out. A newcomer's rank is free when it leaves, in another epoch with another key.
     let members = ["h1", "h2", "h3", "h4"].map(String::from);
-    let leave_out = (WAIT, true);
     site.client
-        .resize_job(("train", None), &members, leave_out)
+        .resize_job("train", None, &members, WAIT, true)
         .await
         .unwrap();
     until_event(&mut watch, Kind::Installed).await;
@@ -718,8 +717,10 @@ async fn an_eviction_for_an_older_epoch_is_rejected() {
     site.resize(&["h2", "h3", "h4"], WAIT).await.unwrap();
     until_event(&mut watch, Kind::Fenced).await;
     let evict = async |epoch, number| {
-        let of = ("train", epoch, number);
-        site.client.evict_seen(of, Named::Rank(1), "").await
+        let member = Named::Rank(1);
+        site.client
+            .evict_seen("train", epoch, number, member, "")
+            .await
     };
     let now = site.job().await;
     for (epoch, number) in [(1, 0), (0, seen.id), (1, now.id), (2, seen.id), (65538, 0)] {

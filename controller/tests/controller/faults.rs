@@ -375,8 +375,10 @@ async fn resizes_and_evictions_complete_or_change_nothing() {
 
         testbed.fail(fault, danger);
         let members = new.map(String::from);
-        let wait = (Duration::from_secs(60), false);
-        let resized = client.resize_job(("train", None), &members, wait).await;
+        let wait = Duration::from_secs(60);
+        let resized = client
+            .resize_job("train", None, &members, wait, false)
+            .await;
         let (mut epoch, mut now) = (1, old.to_vec());
         if resized.is_ok() {
             agents.join(&client, "h8").await;

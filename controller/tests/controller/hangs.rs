@@ -101,9 +101,9 @@ async fn a_deletion_yields_to_a_reroute() {
 async fn a_resize_yields_to_a_reroute() {
     makes_way(Call::Update, async |client| {
         let members = ["h1", "h3", "h8"].map(String::from);
-        let wait = (Duration::from_secs(60), false);
+        let wait = Duration::from_secs(60);
         let mut watch = client.watch_job("old").await.unwrap();
-        let resized = client.resize_job(("old", None), &members, wait).await;
+        let resized = client.resize_job("old", None, &members, wait, false).await;
         resized.unwrap();
         until_event(&mut watch, Kind::Installed).await;
     })

@@ -182,7 +182,7 @@ impl World {
             }
             Event::Resize(name, hosts) => {
                 let hosts: Vec<String> = hosts.iter().map(ToString::to_string).collect();
-                let resized = self.client.resize_job((name, None), &hosts, (JOIN, false));
+                let resized = self.client.resize_job(name, None, &hosts, JOIN, false);
                 let resized = resized.await;
                 self.changes(name, resized);
             }
@@ -368,7 +368,7 @@ impl World {
             let Some(job) = &job else { return true };
             let hosts = hosts_of(&job.members);
             // Only this event shows that the previous epoch is removed from switches.
-            let resized = self.client.resize_job((RUNS, None), &hosts, (JOIN, false));
+            let resized = self.client.resize_job(RUNS, None, &hosts, JOIN, false);
             let refused = resized.await.err().map(|error| error.to_string());
             let is_over = refused.is_some_and(|it| it.contains("has these members"));
             is_over

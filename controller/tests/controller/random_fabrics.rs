@@ -21,7 +21,7 @@ use ultima_planner::target::PortNumber;
 
 use crate::chaos::{CALLS, Call, ChaosSwitch, FAULTS, Fault, Held};
 use crate::target::Target;
-use crate::testbed::{TERMS, until};
+use crate::testbed::{DAMPING, until};
 
 const JOBS: [&str; 3] = ["one", "two", "three"];
 /// The ports of a switch. Emulated chips have as many connectors.
@@ -416,7 +416,7 @@ async fn serve(text: &str, folder: &TempDir) -> Handle {
         startup_timeout: Duration::from_secs(2),
         audit_every: Duration::from_millis(300),
         state: Some(folder.path().join("state")),
-        terms: TERMS,
+        damping: DAMPING,
         ..Target::of_run().config_for(text, "fabric.yaml")
     };
     let mut served = None;

@@ -9,7 +9,7 @@ use ultima_controller::server::{self, Config, Handle, ServeError, Timers};
 use ultima_controller::store::StoreError;
 use ultima_p4runtime::v1::update::Type;
 use ultima_planner::fabric::Element;
-use ultima_planner::fabric::damping::Terms;
+use ultima_planner::fabric::damping::DampingConfig;
 use ultima_planner::job::{Gather, JobSpec};
 
 use crate::chaos::{Call, ChaosSwitch, Fault};
@@ -24,7 +24,7 @@ const LEAF1: usize = 2;
 const NAMES: [&str; 6] = ["spine1", "spine2", "leaf1", "leaf2", "leaf3", "leaf4"];
 
 /// Shorter times than an operator's.
-const TERMS: Terms = Terms {
+const DAMPING: DampingConfig = DampingConfig {
     grace: Duration::from_millis(50),
     hold_first: Duration::from_millis(50),
     hold_most: Duration::from_secs(600),
@@ -34,9 +34,9 @@ const TERMS: Terms = Terms {
 const CHANGE: Duration = Duration::from_millis(40);
 
 /// A grace longer than a test: an element that comes back was never down.
-const LONG_GRACE: Terms = Terms {
+const LONG_GRACE: DampingConfig = DampingConfig {
     grace: Duration::from_secs(600),
-    ..TERMS
+    ..DAMPING
 };
 
 on_each_target!(
@@ -45,16 +45,16 @@ on_each_target!(
 );
 
 async fn start() -> (Vec<ChaosSwitch>, Handle, Client) {
-    start_with(TERMS).await
+    start_with(DAMPING).await
 }
 
-async fn start_with(terms: Terms) -> (Vec<ChaosSwitch>, Handle, Client) {
-    start_on(Target::of_run(), terms).await
+async fn start_with(damping: DampingConfig) -> (Vec<ChaosSwitch>, Handle, Client) {
+    start_on(Target::of_run(), damping).await
 }
 
-async fn start_on(target: Target, terms: Terms) -> (Vec<ChaosSwitch>, Handle, Client) {
+async fn start_on(target: Target, damping: DampingConfig) -> (Vec<ChaosSwitch>, Handle, Client) {
     let (switches, config) = fabric_with(target, "").await;
-    let (handle, client) = serve(Config { terms, ..config }).await;
+    let (handle, client) = serve(Config { damping, ..config }).await;
     (switches, handle, client)
 }
 
@@ -72,7 +72,7 @@ async fn fabric_with(target: Target, settings: &str) -> (Vec<ChaosSwitch>, Confi
     }
     let config = Config {
         listen: "127.0.0.1:0".parse().unwrap(),
-        terms: TERMS,
+        damping: DAMPING,
         timers: Timers {
             change: CHANGE,
             ..TIMERS
@@ -656,7 +656,7 @@ async fn a_drained_spine_is_empty_and_gets_jobs_again_when_undrained() {
 }
 
 async fn links_are_drained_by_either_end_and_cut_off_hosts_named(target: Target) {
-    let (_switches, handle, client) = start_on(target, TERMS).await;
+    let (_switches, handle, client) = start_on(target, DAMPING).await;
     client.create_job(&spec("train")).await.unwrap();
     let name = target.element("leaf1/101-spine1/1");
     for alias in ["leaf1/101", "spine1/1", "spine1/1-leaf1/101"] {
@@ -859,11 +859,11 @@ async fn short_disconnects_reroute_nothing() {
 /// A switch that fails during its hold time is not in use.
 #[tokio::test]
 async fn a_flapping_switch_reroutes_nothing() {
-    let terms = Terms {
+    let damping = DampingConfig {
         hold_first: 2 * FOREVER,
-        ..TERMS
+        ..DAMPING
     };
-    let (switches, handle, client) = start_with(terms).await;
+    let (switches, handle, client) = start_with(damping).await;
     client.create_job(&spec("one")).await.unwrap();
     let (spine, leaves) = (&switches[SPINE1], &switches[2..]);
     let is_in_use = async || switches_of(&client, "one").await.contains("spine1");

@@ -186,8 +186,9 @@ async fn each_operation_and_each_write_to_a_switch_has_a_span() {
     assert_eq!(spans.written(&mut seen), both);
 
     let members = ["h1", "h5", "h7"].map(String::from);
-    let terms = (Duration::from_millis(10), false);
-    let resized = client.resize_job(("train", None), &members, terms).await;
+    let resized = client
+        .resize_job("train", None, &members, Duration::from_millis(10), false)
+        .await;
     resized.unwrap();
     let (said, _) = spans.only("resize", ["job", "id", "epoch"]);
     assert_eq!(said, ["train", "3", "3"]);

@@ -14,7 +14,7 @@ use ultima_controller::server::{
     self, CandidateHandle, Config, Controller, Handle, ServeError, Timers, serve_with_etcd,
 };
 use ultima_controller::store::{Store, StoreError};
-use ultima_planner::fabric::damping::Terms;
+use ultima_planner::fabric::damping::DampingConfig;
 use ultima_planner::job::JobSpec;
 use ultima_planner::membership;
 use ultima_testing::etcd::Etcd;
@@ -41,7 +41,7 @@ pub fn ports_of(at: usize) -> &'static [u16] {
 pub const FOREVER: Duration = Duration::from_secs(120);
 
 /// Shorter times than an operator's.
-pub const TERMS: Terms = Terms {
+pub const DAMPING: DampingConfig = DampingConfig {
     grace: Duration::from_millis(50),
     hold_first: Duration::from_millis(50),
     hold_most: Duration::from_secs(1),
@@ -61,7 +61,7 @@ pub const TIMERS: Timers = Timers {
     events: Duration::from_secs(600),
     eviction_retry: Duration::from_millis(500),
     stop: Duration::from_secs(1),
-    members: membership::Timers {
+    members: membership::MemberTimers {
         suspicion: Duration::from_millis(400),
         answer: Duration::from_secs(1),
         reconnect: Duration::from_millis(400),
@@ -201,7 +201,7 @@ impl Testbed {
     pub fn config(&self, name: &str) -> Config {
         Config {
             listen: self.address(name).parse().unwrap(),
-            startup_timeout: Duration::from_secs(5),
+            startup_timeout: FOREVER,
             // An audit removes entries that a switch refused to delete.
             audit_every: match self.looks_seldom {
                 true => 2 * FOREVER,
@@ -209,7 +209,7 @@ impl Testbed {
             },
             repair: self.repairs,
             state: Some(self.folder.path().join(name)),
-            terms: TERMS,
+            damping: DAMPING,
             ..Target::of_run().config_for(&self.text, "leaf-spine.yaml")
         }
     }

@@ -220,7 +220,7 @@ async fn a_deletion_that_cannot_be_committed_changes_nothing() {
     }
     let mut watch = client.watch_job("train").await.unwrap();
     let members = ["h1", "h3", "h5", "h7"].map(String::from);
-    let resized = client.resize_job(("train", None), &members, (WAIT, false));
+    let resized = client.resize_job("train", None, &members, WAIT, false);
     resized.await.unwrap();
     until_event(&mut watch, Kind::Installed).await;
     let held = testbed.held();
@@ -257,7 +257,7 @@ async fn decisions_that_cannot_be_committed_are_retried() {
     let resize = async |hosts: &[&str], join: Duration| {
         let members: Vec<String> = hosts.iter().map(|host| (*host).into()).collect();
         let resized = client
-            .resize_job(("train", None), &members, (join, false))
+            .resize_job("train", None, &members, join, false)
             .await;
         resized.unwrap()
     };

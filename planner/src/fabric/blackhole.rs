@@ -237,45 +237,46 @@ impl Blackholes {
     }
 }
 
+/// A sample of a counter.
+#[derive(Clone, Copy, Debug)]
+struct Sample {
+    at: Instant,
+    count: u64,
+}
+
 /// A counter's samples, the latest last.
 #[derive(Clone, Debug, Default)]
-struct Series(VecDeque<(Instant, u64)>);
+struct Series(VecDeque<Sample>);
 
 impl Series {
     fn add(&mut self, now: Instant, count: u64) {
-        if self.0.back().is_some_and(|(_, last)| *last > count) {
+        if self.0.back().is_some_and(|last| last.count > count) {
             // The counter was reset.
             self.0.clear();
         }
         // Merges samples that arrive faster than the sampling interval, as after a pause of the
         // stream.
         if let Some(before) = self.0.len().checked_sub(2)
-            && now.saturating_duration_since(self.0[before].0) < SAMPLED_EVERY
+            && now.saturating_duration_since(self.0[before].at) < SAMPLED_EVERY
         {
             self.0.pop_back();
         }
         if self.0.len() == SAMPLES {
             self.0.pop_front();
         }
-        self.0.push_back((now, count));
+        self.0.push_back(Sample { at: now, count });
     }
 
     /// Returns the latest sample at or before a moment.
-    fn by(&self, moment: Instant) -> Option<(Instant, u64)> {
-        self.0.iter().rev().find(|(at, _)| *at <= moment).copied()
+    fn by(&self, moment: Instant) -> Option<Sample> {
+        self.0.iter().rev().find(|it| it.at <= moment).copied()
     }
 
     /// Returns the latest sample with a count at least this much lower, and at least this much
     /// older.
-    fn before(
-        &self,
-        (end, count): (Instant, u64),
-        fewer: u64,
-        lasts: Duration,
-    ) -> Option<(Instant, u64)> {
-        let is_before = |(at, then): &&(Instant, u64)| {
-            *at + lasts <= end && then.saturating_add(fewer) <= count
-        };
+    fn before(&self, end: Sample, fewer: u64, lasts: Duration) -> Option<Sample> {
+        let is_before =
+            |it: &&Sample| it.at + lasts <= end.at && it.count.saturating_add(fewer) <= end.count;
         self.0.iter().rev().find(is_before).copied()
     }
 }
@@ -283,20 +284,23 @@ impl Series {
 /// Returns whether at least half of the frames of the latest window arrived; none if the samples
 /// are too few or not new.
 fn verdict(link: LinkSettings, sent: &Series, received: &Series) -> Option<Verdict> {
-    let (by, came_by_now) = *received.0.back()?;
-    let end = sent.by(by.checked_sub(link.transit)?)?;
+    let by_now = *received.0.back()?;
+    let end = sent.by(by_now.at.checked_sub(link.transit)?)?;
     // An old window was judged in time.
     sent.before(end, 0, WINDOW)
-        .filter(|(_, before)| *before < end.1)?;
+        .filter(|before| before.count < end.count)?;
     let start = sent.before(end, FEWEST, WINDOW)?;
     // Frames received since shortly before the window: without loss at least as many as were sent
     // in it.
-    let (_, came_before) = received.by(start.0.checked_sub(SKEW)?)?;
-    let (sent, came) = (end.1 - start.1, came_by_now - came_before);
+    let before = received.by(start.at.checked_sub(SKEW)?)?;
+    let (sent, came) = (end.count - start.count, by_now.count - before.count);
     // Frames above the link's rate are queued or dropped by congestion, which is not a failure.
-    let most = link.carries(end.0.duration_since(start.0));
+    let most = link.carries(end.at.duration_since(start.at));
     let carries = came >= sent.min(most) / 2;
-    Some(Verdict { by, carries })
+    Some(Verdict {
+        by: by_now.at,
+        carries,
+    })
 }
 
 #[cfg(test)]

@@ -18,9 +18,9 @@ pub const HOLD_MOST: Duration = Duration::from_secs(64);
 /// Time without a failure after which the hold time halves.
 pub const QUIET: Duration = Duration::from_secs(60);
 
-/// The parameters of damping.
+/// The configuration of damping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Terms {
+pub struct DampingConfig {
     /// Grace period before an element counts as down.
     pub grace: Duration,
     /// Hold time before an element counts as up, after its first failure.
@@ -31,9 +31,9 @@ pub struct Terms {
     pub quiet: Duration,
 }
 
-impl Default for Terms {
+impl Default for DampingConfig {
     fn default() -> Self {
-        Terms {
+        DampingConfig {
             grace: GRACE,
             hold_first: HOLD_FIRST,
             hold_most: HOLD_MOST,
@@ -45,7 +45,7 @@ impl Default for Terms {
 /// The state of an element that has failed at least once.
 #[derive(Clone, Copy, Debug)]
 pub struct Damping {
-    terms: Terms,
+    config: DampingConfig,
     /// The last observation, and when it began.
     is_up: bool,
     since: Instant,
@@ -61,26 +61,26 @@ pub struct Damping {
 
 impl Damping {
     /// The state of an element that just failed.
-    pub fn failed(terms: Terms, now: Instant) -> Self {
+    pub fn failed(config: DampingConfig, now: Instant) -> Self {
         Damping {
-            terms,
+            config,
             is_up: false,
             since: now,
             up_for: Duration::ZERO,
             absent: Duration::ZERO,
             is_down: false,
-            hold: terms.hold_first.min(terms.hold_most),
+            hold: config.hold_first.min(config.hold_most),
             has_failed: false,
         }
     }
 
     /// The state of an element that counts as down without a grace period because it was never
     /// seen.
-    pub fn down(terms: Terms, now: Instant) -> Self {
+    pub fn down(config: DampingConfig, now: Instant) -> Self {
         Damping {
             is_down: true,
             has_failed: true,
-            ..Damping::failed(terms, now)
+            ..Damping::failed(config, now)
         }
     }
 
@@ -97,7 +97,7 @@ impl Damping {
             return true;
         }
         self.up_for = lasted;
-        if lasted >= self.terms.hold_first {
+        if lasted >= self.config.hold_first {
             self.absent = Duration::ZERO;
         }
         // A short absence of an element that counts as up is not a failure; an element on hold must
@@ -133,7 +133,7 @@ impl Damping {
     /// When the element's status changes if the observation stays as it is.
     pub fn due(&self) -> Option<Instant> {
         match (self.is_up, self.is_down) {
-            (false, false) => Some(self.since + self.terms.grace.saturating_sub(self.absent)),
+            (false, false) => Some(self.since + self.config.grace.saturating_sub(self.absent)),
             (true, true) => Some(self.since + self.hold),
             _ => None,
         }
@@ -142,8 +142,8 @@ impl Damping {
     /// True if the state needs no longer be kept.
     pub fn is_forgotten(&self, now: Instant) -> bool {
         let calm = match self.has_failed {
-            true => self.terms.quiet.saturating_mul(u32::BITS),
-            false => self.terms.hold_first,
+            true => self.config.quiet.saturating_mul(u32::BITS),
+            false => self.config.hold_first,
         };
         self.is_up && !self.is_down && now.saturating_duration_since(self.since) >= calm
     }
@@ -151,10 +151,10 @@ impl Damping {
     /// Records a failure of an element that was up for a while.
     fn fail(&mut self) {
         if self.has_failed {
-            let quiet = self.up_for.as_nanos() / self.terms.quiet.as_nanos().max(1);
+            let quiet = self.up_for.as_nanos() / self.config.quiet.as_nanos().max(1);
             let halves = u32::try_from(quiet).unwrap_or(u32::MAX).min(u32::BITS - 1);
             let hold = self.hold.saturating_mul(2) / (1 << halves);
-            self.hold = hold.max(self.terms.hold_first).min(self.terms.hold_most);
+            self.hold = hold.max(self.config.hold_first).min(self.config.hold_most);
         }
         self.has_failed = true;
     }
@@ -164,7 +164,7 @@ impl Damping {
 mod tests {
     use super::*;
 
-    const TERMS: Terms = Terms {
+    const TERMS: DampingConfig = DampingConfig {
         grace: Duration::from_millis(300),
         hold_first: Duration::from_secs(1),
         hold_most: Duration::from_secs(8),
@@ -224,13 +224,13 @@ mod tests {
         }
     }
 
-    /// Time while down is not quiet time, and extreme terms do not overflow.
+    /// Time while down is not quiet time, and extreme config do not overflow.
     #[test]
     fn time_while_down_does_not_shorten_the_hold() {
-        for (terms, hold) in [
+        for (config, hold) in [
             (TERMS, 2),
             (
-                Terms {
+                DampingConfig {
                     hold_most: ms(500),
                     ..TERMS
                 },
@@ -238,7 +238,7 @@ mod tests {
             ),
         ] {
             let start = Instant::now();
-            let mut part = Damping::down(terms, start);
+            let mut part = Damping::down(config, start);
             part.observe(true, start + ms(3_600_000));
             part.observe(false, start + ms(3_600_010));
             part.observe(true, start + ms(7_200_000));

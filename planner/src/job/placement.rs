@@ -57,7 +57,8 @@ const EPOCHS_APART: u16 = 8;
 /// The first member that cannot be placed.
 pub fn place(
     fabric: &Fabric,
-    (spec, epoch): (&JobSpec, Epoch),
+    spec: &JobSpec,
+    epoch: Epoch,
     taken: &HashSet<Member>,
 ) -> Result<Vec<Member>, Refusal> {
     spec.check()?;

@@ -128,7 +128,7 @@ fn files_without_a_job_are_rejected() {
 }
 
 fn place(fabric: &Fabric, spec: &JobSpec, taken: &HashSet<Member>) -> Result<Vec<Member>, Refusal> {
-    super::place(fabric, (spec, Epoch(1)), taken)
+    super::place(fabric, spec, Epoch(1), taken)
 }
 
 #[test]

@@ -86,10 +86,11 @@ impl Ledger {
         fabric: &Fabric,
         routes: &Routes,
         names: &Names,
-        (spec, epoch): (&JobSpec, Epoch),
+        spec: &JobSpec,
+        epoch: Epoch,
         seed: u64,
     ) -> Result<(Job, JobPlan), Refusal> {
-        let members = place(fabric, (spec, epoch), &self.members)?;
+        let members = place(fabric, spec, epoch, &self.members)?;
         let homes = homes(fabric, &members);
         reach_each_other(fabric, routes, &members)?;
 

@@ -42,7 +42,8 @@ impl Ledger {
         fabric: &Fabric,
         routes: &Routes,
         names: &Names,
-        (job, plan): (&Job, &JobPlan),
+        job: &Job,
+        plan: &JobPlan,
     ) -> Result<Refitted, Refusal> {
         self.remove(fabric, job, plan);
         let shares = job.shares.iter();
@@ -151,7 +152,8 @@ impl Ledger {
         fabric: &Fabric,
         routes: &Routes,
         names: &Names,
-        (jobs, last): (&[Job], JobId),
+        jobs: &[Job],
+        last: JobId,
     ) -> Result<Vec<Refitted>, (usize, Refusal)> {
         let jobs = super::restore::unique(fabric, jobs);
         let nothing = JobPlan::new();
@@ -170,7 +172,7 @@ impl Ledger {
             had.push((job, plan));
         }
         let refit = |(at, (job, plan)): (usize, (Job, JobPlan))| {
-            let refitted = self.refit(fabric, routes, names, (&job, &plan));
+            let refitted = self.refit(fabric, routes, names, &job, &plan);
             refitted.or_else(|refusal| match plan.is_empty() {
                 true => Err((at, refusal)),
                 false => Ok(Refitted {

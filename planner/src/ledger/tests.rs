@@ -334,8 +334,7 @@ fn jobs_without_room_keep_their_tree_on_new_routes() {
     let health: Health = [Element::Transit(SwitchId(0))].into_iter().collect();
     site.routes = Routes::new(&site.fabric, health);
     let names = site.program.names();
-    let had = (&before.0, &before.1);
-    let stays = (site.ledger).refit(&site.fabric, &site.routes, names, had);
+    let stays = (site.ledger).refit(&site.fabric, &site.routes, names, &before.0, &before.1);
     let Refitted {
         job, plan, stays, ..
     } = stays.unwrap();
@@ -378,8 +377,7 @@ fn returned_indices_are_free_after_the_reroute() {
         let names = site.program.names();
         for ((job, plan), before) in jobs.iter_mut().zip(&had) {
             let ports = |job: &Job| job.shares.keys().copied().collect::<BTreeSet<_>>();
-            let is = (&*job, &*plan);
-            let refitted = (site.ledger).refit(&site.fabric, &site.routes, names, is);
+            let refitted = (site.ledger).refit(&site.fabric, &site.routes, names, job, plan);
             let refitted = refitted.unwrap();
             (*job, *plan) = (refitted.job, refitted.plan);
             for at in ports(job).difference(&ports(&before.0)) {
@@ -412,7 +410,7 @@ fn jobs_without_room_are_restored_with_their_tree() {
     let mut again = Ledger::new(&site.fabric, &site.routes);
     let kept: Vec<Job> = jobs.iter().map(|(job, _)| job.clone()).collect();
     let names = site.program.names();
-    let restored = again.restore(&site.fabric, &site.routes, names, (&kept, JobId(2)));
+    let restored = again.restore(&site.fabric, &site.routes, names, &kept, JobId(2));
     let restored = restored.unwrap();
     for (restored, (job, plan)) in restored.iter().zip(&jobs) {
         assert_eq!((&restored.job, &restored.plan), (job, plan));

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use ultima_api::operation_gate::DECISION_TIMEOUT;
 
-use super::{Origin, Succession, Timers};
+use super::{MemberTimers, Origin, Succession};
 use crate::job::Rank;
 
 /// Extra time per member in the notification: some 60 bytes, which a 1 Gbit/s link carries in half
@@ -36,9 +36,9 @@ pub enum Lost {
     LeaveOut,
 }
 
-/// The terms of a change.
+/// The options of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Terms {
+pub struct ChangeOptions {
     /// The join timeout for new members.
     pub join: Duration,
     /// The consequence if a member does not answer.
@@ -104,10 +104,10 @@ enum Notification {
 #[derive(Clone, Debug)]
 pub struct Change {
     succession: Arc<Succession>,
-    terms: Terms,
+    options: ChangeOptions,
     phase: Phase,
     since: Instant,
-    timers: Timers,
+    timers: MemberTimers,
     /// Time for members to acknowledge.
     asking: Duration,
     /// The first operation that each member does not begin in the old epoch.
@@ -132,7 +132,7 @@ impl Change {
     /// Starts a change `now`, or resumes one that was decided before the controller restarted. New
     /// members get time to join only if operations have begun; otherwise all members are awaited
     /// anyway.
-    pub fn new(origin: &Origin, timers: Timers, now: Instant) -> Self {
+    pub fn new(origin: &Origin, timers: MemberTimers, now: Instant) -> Self {
         let succession = Arc::clone(&origin.succession);
         let phase = match origin.first {
             Some(first) => Phase::Decided(first),
@@ -142,7 +142,7 @@ impl Change {
         Change {
             asking: asking(&succession, timers.answer),
             succession,
-            terms: origin.terms,
+            options: origin.options,
             phase,
             since: now,
             timers,
@@ -167,9 +167,9 @@ impl Change {
         &self.succession
     }
 
-    /// The terms of the change.
-    pub fn terms(&self) -> Terms {
-        self.terms
+    /// The options of the change.
+    pub fn options(&self) -> ChangeOptions {
+        self.options
     }
 
     /// Records that a member of the old epoch begins no operation from `operation` on before the
@@ -242,7 +242,7 @@ impl Change {
     pub fn due(&self, now: Instant) -> Instant {
         self.since
             + match self.phase {
-                Phase::Gathering => self.terms.join,
+                Phase::Gathering => self.options.join,
                 Phase::Asking if now < self.since + self.asking => self.asking,
                 Phase::Asking => {
                     let ends = self.missing().map(|rank| self.time_to_acknowledge(rank));
@@ -288,7 +288,7 @@ impl Change {
             let missing = self.succession.newcomers().find(is_missing);
             match missing {
                 Some(rank) if now >= self.due(now) => {
-                    let waited = self.terms.join.as_secs_f32();
+                    let waited = self.options.join.as_secs_f32();
                     let reason = format!("rank {rank} did not join within {waited} s");
                     return vec![Step::Cancel(reason)];
                 }
@@ -351,7 +351,7 @@ impl Change {
         };
         let (queued, lost): (Vec<Rank>, Vec<Rank>) = lost.partition(is_queued);
         if let Some(first) = lost.first() {
-            return vec![match self.terms.lost {
+            return vec![match self.options.lost {
                 Lost::LeaveOut => Step::LeaveOut(lost),
                 Lost::Cancel => Step::Cancel(match self.refusals.get(first) {
                     Some(reason) => format!("rank {first} cannot change epochs: {reason}"),

@@ -28,9 +28,9 @@ mod suspicion;
 mod tests;
 mod timers;
 
-pub use change::{Change, Lost, Phase, SessionId, Step, Terms, View};
+pub use change::{Change, ChangeOptions, Lost, Phase, SessionId, Step, View};
 pub use eviction::Eviction;
 pub use origin::Origin;
 pub use succession::Succession;
 pub use suspicion::{Seen, Suspicion, SuspicionChange};
-pub use timers::Timers;
+pub use timers::MemberTimers;

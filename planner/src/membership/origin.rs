@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Succession, Terms};
+use super::{ChangeOptions, Succession};
 use crate::job::JobId;
 
 /// The committed part of a change: the origin of an epoch.
@@ -12,8 +12,8 @@ pub struct Origin {
     pub of: JobId,
     /// The succession of members.
     pub succession: Arc<Succession>,
-    /// The terms of the change.
-    pub terms: Terms,
+    /// The options of the change.
+    pub options: ChangeOptions,
     /// True if operations had begun when the change was requested.
     pub has_begun: bool,
     /// The epoch's first operation, once it is decided.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use super::Timers;
+use super::MemberTimers;
 use crate::job::Rank;
 
 /// The current sessions of a job's members.
@@ -42,7 +42,7 @@ pub struct Suspicion {
 
 impl Default for Suspicion {
     fn default() -> Self {
-        Suspicion::new(Timers::default().suspicion)
+        Suspicion::new(MemberTimers::default().suspicion)
     }
 }
 

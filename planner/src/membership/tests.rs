@@ -48,7 +48,7 @@ struct World {
     now: Instant,
     members: Vec<Member>,
     serial: u64,
-    terms: Terms,
+    options: ChangeOptions,
     /// True if operations had begun before the change.
     has_begun: bool,
     /// New members that joined, their sessions, and the first operation that they were sent.
@@ -80,7 +80,7 @@ impl World {
             to: VecDeque::new(),
             from: VecDeque::new(),
         };
-        let terms = Terms {
+        let options = ChangeOptions {
             join: Duration::from_secs(60),
             lost,
         };
@@ -88,7 +88,7 @@ impl World {
             now: start,
             members: (0..members).map(member).collect(),
             serial: 0,
-            terms,
+            options,
             has_begun,
             newcomers: BTreeMap::new(),
             committed: None,
@@ -123,11 +123,11 @@ impl World {
             let origin = Origin {
                 of: JobId(1),
                 succession: committed.succession.into(),
-                terms: self.terms,
+                options: self.options,
                 has_begun: self.has_begun,
                 first: committed.first,
             };
-            Change::new(&origin, Timers::default(), self.now)
+            Change::new(&origin, MemberTimers::default(), self.now)
         });
     }
 
@@ -497,15 +497,20 @@ proptest! {
 }
 
 /// A change after operations have begun.
-fn begun(succession: Succession, terms: Terms, first: Option<u32>, now: Instant) -> Change {
+fn begun(
+    succession: Succession,
+    options: ChangeOptions,
+    first: Option<u32>,
+    now: Instant,
+) -> Change {
     let origin = Origin {
         of: JobId(1),
         succession: succession.into(),
-        terms,
+        options,
         has_begun: true,
         first,
     };
-    Change::new(&origin, Timers::default(), now)
+    Change::new(&origin, MemberTimers::default(), now)
 }
 
 /// A change in which three members stay, after operations have begun. It is cancelled if one of
@@ -513,11 +518,11 @@ fn begun(succession: Succession, terms: Terms, first: Option<u32>, now: Instant)
 fn of_three(now: Instant) -> Change {
     let hosts = [0, 1, 2].map(HostId);
     let succession = Succession::new(&hosts, |_| true, &hosts, |_| String::new());
-    let terms = Terms {
+    let options = ChangeOptions {
         join: Duration::ZERO,
         lost: Lost::Cancel,
     };
-    begun(succession, terms, None, now)
+    begun(succession, options, None, now)
 }
 
 #[test]
@@ -539,12 +544,12 @@ fn implausible_acknowledgements_are_rejected() {
 fn slow_members_get_more_time_than_absent_ones() {
     let hosts = [0, 1].map(HostId);
     let succession = Succession::new(&hosts, |rank| rank == Rank(0), &hosts, |_| String::new());
-    let terms = Terms {
+    let options = ChangeOptions {
         join: Duration::ZERO,
         lost: Lost::Cancel,
     };
     let now = Instant::now();
-    let mut change = begun(succession, terms, Some(7), now);
+    let mut change = begun(succession, options, Some(7), now);
     let of = |rank: u16| View {
         old: [(Rank(rank), SessionId(1))].into(),
         ..View::default()
@@ -609,7 +614,7 @@ fn members_are_notified_once_per_session() {
 /// Each notification lists all members.
 #[test]
 fn more_members_get_more_time() {
-    let terms = Terms {
+    let options = ChangeOptions {
         join: Duration::ZERO,
         lost: Lost::Cancel,
     };
@@ -617,7 +622,7 @@ fn more_members_get_more_time() {
     let takes = |members: usize| {
         let hosts: Vec<HostId> = (0..members).map(HostId).collect();
         let succession = Succession::new(&hosts, |_| true, &hosts, |_| String::new());
-        let mut change = begun(succession, terms, None, now);
+        let mut change = begun(succession, options, None, now);
         let due = change.due(now);
         let [Step::Cancel(reason)] = &change.steps(due, &View::default())[..] else {
             panic!("no member has acknowledged");
@@ -651,7 +656,7 @@ fn members_are_not_lost_for_unsent_notifications() {
         let hosts = [0, 1, 2].map(HostId);
         let succession = Succession::new(&hosts, |_| true, &hosts, |_| String::new());
         let join = Duration::ZERO;
-        let mut change = begun(succession, Terms { join, lost }, None, now);
+        let mut change = begun(succession, ChangeOptions { join, lost }, None, now);
         assert_eq!(change.steps(now, &here(&[0, 1, 2])).len(), 3);
         change.acknowledged(Rank(0), 5);
         change.queued(Rank(2));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// The controller's time limits for members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Timers {
+pub struct MemberTimers {
     /// Time without a session before a member is suspected. A lost connection is back within a
     /// second.
     pub suspicion: Duration,
@@ -15,10 +15,10 @@ pub struct Timers {
     pub reconnect: Duration,
 }
 
-impl Default for Timers {
+impl Default for MemberTimers {
     fn default() -> Self {
         let all = Duration::from_secs(3);
-        Timers {
+        MemberTimers {
             suspicion: all,
             answer: all,
             reconnect: all,

@@ -85,7 +85,7 @@ mod tests {
         let (job, _) = site.add(&spec("train", members));
         let homes = homes(&site.fabric, &job.members);
         let [old, new] = trunks.map(|trunks| tree(site, trunks, &homes));
-        let routes = (&site.routes, &site.routes);
+        let routes = [&site.routes; 2];
         let paths = JobPaths::moving(&site.fabric, routes, &job.members, [Some(&old), Some(&new)]);
         let with = |tree| {
             let mut job = job.clone();

@@ -128,13 +128,14 @@ pub type Round = BTreeMap<SwitchId, Vec<EntityChange>>;
 /// only avoided.
 pub fn steps(
     room: Room<'_>,
-    (before, after): (&Routes, &Routes),
+    before: &Routes,
+    after: &Routes,
     lost: &Health,
     jobs: &[Moved],
 ) -> Vec<Step> {
     let moving = jobs
         .iter()
-        .map(|moved| Moving::new(room.fabric, (before, after), lost, moved));
+        .map(|moved| Moving::new(room.fabric, [before, after], lost, moved));
     let mut moving: Vec<Moving<'_>> = moving.collect();
     room::make(room, &mut moving);
     let mut of_jobs: [BTreeMap<JobId, Round>; 5] = Default::default();
@@ -213,7 +214,7 @@ struct Moving<'a> {
 }
 
 impl<'a> Moving<'a> {
-    fn new(fabric: &Fabric, routes: (&Routes, &Routes), lost: &Health, moved: &'a Moved) -> Self {
+    fn new(fabric: &Fabric, routes: [&Routes; 2], lost: &Health, moved: &'a Moved) -> Self {
         let Moved {
             before: (was, before),
             after: (job, after),

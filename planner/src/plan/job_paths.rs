@@ -68,7 +68,7 @@ impl JobPaths {
     /// by new ones.
     pub fn moving(
         fabric: &Fabric,
-        (before, after): (&Routes, &Routes),
+        [before, after]: [&Routes; 2],
         members: &[Member],
         trees: [Option<&JobTree>; 2],
     ) -> Self {

@@ -9,7 +9,7 @@ use ultima_api::Line;
 
 use ultima_planner::fabric::HostId;
 use ultima_planner::job::{Job, JobId, Rank, Refusal, host_of};
-use ultima_planner::membership::{Lost, Origin, Succession, Terms};
+use ultima_planner::membership::{ChangeOptions, Lost, Origin, Succession};
 
 use super::super::controller::{Controller, JobState};
 use super::super::error::JobRequestError;
@@ -52,13 +52,14 @@ struct NextMembers {
 #[tracing::instrument(name = "resize", skip_all, fields(job = name, id, epoch, switches))]
 pub async fn resize_job(
     controller: &Arc<Controller>,
-    (name, number): (&str, Option<u32>),
+    name: &str,
+    number: Option<u32>,
     members: &[String],
-    terms: Terms,
+    options: ChangeOptions,
 ) -> Result<JobState, JobRequestError> {
     let hosts = hosts_named(controller, name, members)?;
     let want = |_: &Registry, record: &Record| to_members(record, &hosts, number);
-    begin_change(controller, name, terms, want).await
+    begin_change(controller, name, options, want).await
 }
 
 /// Checks a resize as far as the members are concerned. Returns the job and the new members'
@@ -69,7 +70,8 @@ pub async fn resize_job(
 pub fn may_resize(
     controller: &Controller,
     registry: &Registry,
-    (name, number): (&str, Option<u32>),
+    name: &str,
+    number: Option<u32>,
     members: &[String],
 ) -> Result<(Arc<Job>, Vec<HostId>), JobRequestError> {
     let hosts = hosts_named(controller, name, members)?;
@@ -100,7 +102,9 @@ fn hosts_named(
 #[tracing::instrument(name = "evict", skip_all, fields(job = name, id, epoch, switches))]
 pub async fn evict(
     controller: &Arc<Controller>,
-    (name, epoch, number): (&str, u32, u32),
+    name: &str,
+    epoch: u32,
+    number: u32,
     who: &Evictee,
     reason: &str,
 ) -> Result<JobState, JobRequestError> {
@@ -108,7 +112,7 @@ pub async fn evict(
         "" => "it was evicted".to_owned(),
         reason => format!("it was evicted: {}", sanitize(reason)),
     };
-    let terms = Terms {
+    let options = ChangeOptions {
         join: JOIN_WAIT,
         lost: Lost::LeaveOut,
     };
@@ -117,7 +121,7 @@ pub async fn evict(
         let rank = rank_of(controller, record, who)?;
         Ok(without(record, &[(rank, reason)]))
     };
-    let state = begin_change(controller, name, terms, want).await?;
+    let state = begin_change(controller, name, options, want).await?;
     controller.metrics.evicted(EvictedBy::Request, 1);
     Ok(state)
 }
@@ -129,7 +133,7 @@ pub async fn evict_all(
     controller: &Arc<Controller>,
     id: JobId,
     mut gone: Vec<(Rank, String)>,
-    terms: Terms,
+    options: ChangeOptions,
 ) -> Result<JobState, JobRequestError> {
     let name = name_in_span(controller, id);
     let want = |registry: &Registry, record: &Record| match record.job.id == id {
@@ -151,7 +155,7 @@ pub async fn evict_all(
             epoch: record.job.epoch.0,
         }),
     };
-    let state = begin_change(controller, &name, terms, want).await?;
+    let state = begin_change(controller, &name, options, want).await?;
     controller.metrics.evicted(EvictedBy::Policy, gone.len());
     Ok(state)
 }
@@ -167,7 +171,7 @@ pub async fn begin_next_epoch(
     name: &str,
     host: HostId,
 ) -> Result<(), JobRequestError> {
-    let terms = Terms {
+    let options = ChangeOptions {
         join: JOIN_WAIT,
         lost: Lost::Cancel,
     };
@@ -182,7 +186,9 @@ pub async fn begin_next_epoch(
             epoch: record.job.epoch.0,
         }),
     };
-    begin_change(controller, name, terms, want).await.map(drop)
+    begin_change(controller, name, options, want)
+        .await
+        .map(drop)
 }
 
 /// Continues all changes that were in progress when the controller stopped.
@@ -211,7 +217,7 @@ async fn change_again(controller: &Arc<Controller>, again: Again) {
         removed,
         hosts,
         gone,
-        terms,
+        options,
     } = again;
     let name = name_in_span(controller, of);
     let want = |_: &Registry, record: &Record| {
@@ -223,7 +229,7 @@ async fn change_again(controller: &Arc<Controller>, again: Again) {
             reasons: gone,
         })
     };
-    if let Err(error) = begin_change(controller, &name, terms, want).await {
+    if let Err(error) = begin_change(controller, &name, options, want).await {
         report_cancelled(controller, of, &removed, error.to_string());
     }
 }
@@ -283,7 +289,7 @@ fn rank_of(
 async fn begin_change(
     controller: &Arc<Controller>,
     name: &str,
-    terms: Terms,
+    options: ChangeOptions,
     want: impl FnOnce(&Registry, &Record) -> Result<NextMembers, JobRequestError>,
 ) -> Result<JobState, JobRequestError> {
     let _changes = controller.change().await?;
@@ -293,7 +299,7 @@ async fn begin_change(
         begun = Some(Origin {
             of: record.job.id,
             succession: Arc::new(succession),
-            terms,
+            options,
             has_begun: has_begun(record),
             first: None,
         });

@@ -10,7 +10,7 @@ use ultima_api::v1::attend_response::Order as Message;
 use ultima_api::v1::membership_event::Kind;
 use ultima_planner::fabric::HostId;
 use ultima_planner::job::{Job, JobId, Rank};
-use ultima_planner::membership::{Phase, Step, Terms};
+use ultima_planner::membership::{ChangeOptions, Phase, Step};
 
 use super::super::controller::Controller;
 use super::super::error::JobRequestError;
@@ -32,7 +32,7 @@ pub struct Again {
     pub hosts: Vec<HostId>,
     /// Current members without a place there, and why.
     pub gone: Vec<(Rank, String)>,
-    pub terms: Terms,
+    pub options: ChangeOptions,
 }
 
 /// The continuation after a step.
@@ -76,7 +76,7 @@ async fn until_installed(controller: &Controller, id: JobId, is_new: bool) {
                 change.begin(Instant::now());
                 break is_ready;
             };
-            let limit = change.terms().join;
+            let limit = change.options().join;
             if begun.elapsed() >= limit {
                 let waited = limit.as_secs_f32();
                 change.request_cancel(&format!("not on all switches after {waited} s: {missing}"));
@@ -307,13 +307,13 @@ async fn leave_out(controller: &Controller, id: JobId, ranks: Vec<Rank>) -> Opti
     let hosts: Vec<HostId> = stays.map(|(member, _)| member.host).collect();
     let left_out = origin.succession.left_out().iter();
     gone.extend(left_out.map(|(rank, why)| (*rank, why.clone())));
-    let terms = origin.terms;
+    let options = origin.options;
     Some(Again {
         of,
         removed,
         hosts,
         gone,
-        terms,
+        options,
     })
 }
 

@@ -7,7 +7,7 @@ use std::time::Instant;
 use tokio::time::{sleep, sleep_until};
 use ultima_api::v1::membership_event::Kind;
 use ultima_planner::job::{JobId, Rank};
-use ultima_planner::membership::{Lost, SuspicionChange, Terms};
+use ultima_planner::membership::{ChangeOptions, Lost, SuspicionChange};
 use ultima_planner::names::some_of;
 
 use super::super::controller::Controller;
@@ -205,12 +205,12 @@ async fn evict_suspects(controller: &Arc<Controller>, id: JobId, ranks: &[Rank])
     };
     let why = format!("it was suspected for {seconds} s");
     let gone = ranks.iter().map(|rank| (*rank, why.clone())).collect();
-    let terms = Terms {
+    let options = ChangeOptions {
         join: JOIN_WAIT,
         // A member that does not answer during the eviction gets its own time as a suspect.
         lost: Lost::Cancel,
     };
-    let error = match evict_all(controller, id, gone, terms).await {
+    let error = match evict_all(controller, id, gone, options).await {
         // They came back while this waited.
         Ok(_) | Err(JobRequestError::SameMembers { .. }) => return,
         Err(error) => error,

@@ -110,7 +110,7 @@ impl<'a> Progress<'a> {
         let resync = dirty.iter().map(|(id, client)| {
             let switch = &self.controller.switches[id.0];
             let resync = switch.reconcile(client, &desired);
-            in_time(self.call_timeout(), (*id, resync), "resync failed")
+            in_time(self.call_timeout(), *id, resync, "resync failed")
         });
         let (late, divided) = tokio::join!(join_all(resync), self.divided(&sound, &desired));
         let late = late.into_iter().flatten().chain(divided).collect();
@@ -144,7 +144,8 @@ impl<'a> Progress<'a> {
             let divided = switch.divide(client, names, division);
             in_time(
                 most,
-                (*id, divided),
+                *id,
+                divided,
                 "cannot write the shares of switch ports",
             )
         });
@@ -205,7 +206,8 @@ impl<'a> Progress<'a> {
         );
         self.controller.registry().keep_old_paths(
             &self.controller.fabric,
-            (moved.between(), plan),
+            moved.between(),
+            plan,
             unsure,
         );
         self.keeping_old_paths.insert(id);
@@ -317,7 +319,8 @@ impl<'a> Progress<'a> {
 /// Waits for a switch. Returns the switch if it has not answered within `most`.
 async fn in_time<T>(
     most: Duration,
-    (id, done): (SwitchId, impl Future<Output = Result<T, BringUpError>>),
+    id: SwitchId,
+    done: impl Future<Output = Result<T, BringUpError>>,
     otherwise: &str,
 ) -> Option<SwitchId> {
     match timeout(most, done).await {

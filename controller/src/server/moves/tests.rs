@@ -243,7 +243,7 @@ impl World {
             names,
             ledger: self.registry.ledger(),
         };
-        let steps = moves::steps(room, (&before, &after), lost, &moved);
+        let steps = moves::steps(room, &before, &after, lost, &moved);
         let gives_way = |id: JobId| {
             let first = steps
                 .first()
@@ -276,7 +276,7 @@ impl World {
                     let done = steps[..at].iter().filter_map(|step| step.of(id));
                     let plan = done.fold((*moved.before.1).clone(), moves::applied);
                     let on: BTreeSet<SwitchId> = [away].into();
-                    (self.registry).keep_old_paths(&self.fabric, (moved.between(), plan), on);
+                    (self.registry).keep_old_paths(&self.fabric, moved.between(), plan, on);
                 }
             }
             let mut round = step.without(|id| keeping_old_paths.contains(&id));

@@ -36,7 +36,7 @@ impl Registry {
     ) -> Result<(Job, JobPlan), JobRequestError> {
         let next = next_spec(fabric, job, hosts)?;
         let (ledger, routes) = (&self.ledger, &self.routes);
-        let proposed = ledger.propose(fabric, routes, names, (&next.0, next.1), job.seed);
+        let proposed = ledger.propose(fabric, routes, names, &next.0, next.1, job.seed);
         proposed.map_err(|refusal: Refusal| JobRequestError::Refused {
             name: job.name.clone(),
             refusal: Box::new(refusal),
@@ -270,7 +270,7 @@ mod tests {
     use proptest::prelude::*;
     use proptest::sample::Index;
     use ultima_planner::fabric::{self, Health};
-    use ultima_planner::membership::{Lost, Succession, Terms};
+    use ultima_planner::membership::{ChangeOptions, Lost, Succession};
     use ultima_planner::program::Program;
     use ultima_planner::routing::Routes;
 
@@ -374,7 +374,7 @@ mod tests {
                     let origin = Origin {
                         of: id,
                         succession: Arc::new(Succession::new(&hosts, |_| true, &hosts, why)),
-                        terms: Terms {
+                        options: ChangeOptions {
                             join: Duration::ZERO,
                             lost: Lost::Cancel,
                         },

@@ -132,6 +132,8 @@ pub struct PlanStatus {
     pub cut_off: Vec<Rank>,
     /// Why it was not rerouted around elements that are down or drained.
     pub stays: Option<Refusal>,
+    /// Since when members are cut off, or it was not rerouted.
+    pub degraded_since: Option<SystemTime>,
     /// Switches that are not known to have the new paths: its plan keeps the old ones until they
     /// do.
     pub waits_for: BTreeSet<SwitchId>,
@@ -149,6 +151,7 @@ impl From<Refitted> for PlanStatus {
             job: Arc::new(job),
             plan: Arc::new(plan),
             cut_off,
+            degraded_since: None,
             stays,
             waits_for: BTreeSet::new(),
         }
@@ -168,6 +171,7 @@ impl PlanStatus {
             plan: Arc::clone(plan),
             cut_off: Vec::new(),
             stays: None,
+            degraded_since: None,
             waits_for: BTreeSet::new(),
         }
     }

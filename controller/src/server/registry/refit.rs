@@ -45,10 +45,10 @@ impl Refit {
             return false;
         };
         plan_status.waits_for.clear();
-        let had = (&*plan_status.job, &*plan_status.plan);
-        match self.ledger.refit(fabric, &self.routes, names, had) {
+        let (job, plan) = (&*plan_status.job, &*plan_status.plan);
+        match self.ledger.refit(fabric, &self.routes, names, job, plan) {
             Ok(refitted) => {
-                let has_changed = (&refitted.job, &refitted.plan) != had;
+                let has_changed = (&refitted.job, &refitted.plan) != (job, plan);
                 *plan_status = refitted.into();
                 has_changed
             }
@@ -114,7 +114,10 @@ impl Registry {
                 continue;
             };
             let (before, after) = (record.planned(), plan_status.planned());
+            let is_degraded = !plan_status.cut_off.is_empty() || plan_status.stays.is_some();
+            let since = record.degraded_since.unwrap_or_else(SystemTime::now);
             record.plan_status = plan_status;
+            record.plan_status.degraded_since = is_degraded.then_some(since);
             if before == after {
                 // The tasks of switches compare plans by address.
                 (record.plan_status.job, record.plan_status.plan) = before;
@@ -136,7 +139,8 @@ impl Registry {
     pub fn keep_old_paths(
         &mut self,
         fabric: &Fabric,
-        (job, plan): (Job, JobPlan),
+        job: Job,
+        plan: JobPlan,
         switches: BTreeSet<SwitchId>,
     ) {
         let Some(record) = self.jobs.get_mut(&job.id) else {

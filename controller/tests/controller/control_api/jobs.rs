@@ -163,8 +163,9 @@ async fn a_rejection_names_the_invalid_field() {
         assert_eq!(planned.map(|it| (it.field, it.problem)), wanted);
     }
     let members = ["h1", "h7"].map(String::from);
-    let terms = (Duration::ZERO, false);
-    let resized = client.resize_job(("one", None), &members, terms).await;
+    let resized = client
+        .resize_job("one", None, &members, Duration::ZERO, false)
+        .await;
     let (code, message) = refusal(resized.clone());
     let as_created = format!("job one: members[1]: {no_host}");
     assert_eq!((code, message), (Code::NotFound, as_created));

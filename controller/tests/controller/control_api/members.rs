@@ -464,7 +464,7 @@ async fn a_member_with_other_settings_is_refused() {
     }
 
     let more = ["h1", "h2", "h3"].map(str::to_owned);
-    let resizes = client.resize_job(("train", None), &more, (Duration::from_secs(60), false));
+    let resizes = client.resize_job("train", None, &more, Duration::from_secs(60), false);
     resizes.await.unwrap();
     let seat = client
         .join("train", "h3", Duration::from_secs(60))

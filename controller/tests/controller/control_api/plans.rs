@@ -17,8 +17,7 @@ async fn a_resize_of_a_job_that_changed_meanwhile_is_rejected() {
         .await
         .unwrap();
     let members = ["h1", "h2", "h3"].map(String::from);
-    let terms = (LONG, false);
-    let stale = client.resize_job(("train", Some(job.id + 1)), &members, terms);
+    let stale = client.resize_job("train", Some(job.id + 1), &members, LONG, false);
     let (code, message) = refusal(stale.await);
     assert_eq!(code, Code::FailedPrecondition);
     assert!(
@@ -26,7 +25,7 @@ async fn a_resize_of_a_job_that_changed_meanwhile_is_rejected() {
         "{message}"
     );
     assert_eq!(client.job("train").await.unwrap(), job);
-    let resized = client.resize_job(("train", Some(job.id)), &members, terms);
+    let resized = client.resize_job("train", Some(job.id), &members, LONG, false);
     let next = resized.await.unwrap().next.expect("another epoch");
     assert_eq!((next.epoch, next.members.len()), (2, 3));
 }

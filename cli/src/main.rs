@@ -9,6 +9,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Parser;
+use clap::error::{ContextKind, ContextValue};
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::{self, MakeWriter};
 use tracing_subscriber::layer::SubscriberExt as _;
@@ -62,7 +63,17 @@ fn main() -> ExitCode {
     let line = command_line(std::env::args_os().collect());
     let arguments = match Arguments::try_parse_from(line) {
         Ok(arguments) => arguments,
-        Err(error) => return error_line::refuse(&error, fail),
+        Err(mut error) => {
+            let verb = match error.get(ContextKind::InvalidSubcommand) {
+                Some(ContextValue::String(verb)) => command::instead_of(verb),
+                _ => None,
+            };
+            if let Some(ours) = verb {
+                let ours = ContextValue::Strings(vec![ours.to_owned()]);
+                error.insert(ContextKind::SuggestedSubcommand, ours);
+            }
+            return error_line::refuse(&error, fail);
+        }
     };
     let log = match arguments.command.starts_its_log() {
         true => Ok(()),
@@ -159,7 +170,7 @@ mod tests {
     }
 
     /// Commands without `-o`: their output has a format of its own, or is one status line.
-    const WITHOUT_OUTPUT: [&str; 17] = [
+    const WITHOUT_OUTPUT: [&str; 18] = [
         "bench",
         "switch",
         "switch port add",
@@ -169,6 +180,7 @@ mod tests {
         "certs issue",
         "describe",
         "fabric chassis",
+        "wait",
         "lab up",
         "lab exec",
         "lab down",

@@ -4,16 +4,15 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
-use ultima_console::input;
 
 use anyhow::{Result, bail};
 use serde::Serialize;
 use ultima_api::client::ClientError;
 use ultima_controller::server::JOIN_WAIT;
-use ultima_planner::job::{self, WrittenJob};
+use ultima_planner::job::WrittenJob;
 
 use super::creation;
-use super::desired::{Compared, Resized, compare};
+use super::desired::{self, Compared, Resized, compare};
 use super::wait::{self, Bound};
 use super::{deletion, refusal};
 use crate::controller_address::ControllerAddress;
@@ -35,7 +34,8 @@ use ultima_console::units;
         ultima apply -f jobs.yaml --prune --dry-run\n  \
         ultima apply -f jobs.yaml --wait 120s")]
 pub struct Arguments {
-    /// YAML file with one or more jobs, as for `ultima job create`; `-` reads standard input. Repeatable
+    /// YAML file with one or more jobs, as for `ultima job create`, or a folder of such files; `-` reads standard input.
+    /// Repeatable
     #[arg(short, long, value_name = "FILE", required = true)]
     file: Vec<PathBuf>,
     /// Also delete all jobs of the controller that no file names
@@ -63,12 +63,8 @@ struct Report<'a> {
 
 /// Runs the command.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let mut written = Vec::new();
-    for file in &arguments.file {
-        let (text, name) = (input::read_text(file)?, input::name_of(file));
-        written.extend(job::parse_all(&text, &name)?);
-    }
-    super::desired::check_names(&written)?;
+    let written = desired::read(&arguments.file)?;
+    desired::check_names(&written)?;
     crate::runtime::runtime()?.block_on(apply(arguments, &written))
 }
 

@@ -4,10 +4,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
-use ultima_console::input;
-use ultima_planner::job;
 
 use super::deletion::Options;
+use super::desired;
 use super::job::delete;
 use crate::controller_address::ControllerAddress;
 use crate::listing::Kind;
@@ -27,7 +26,7 @@ pub struct Arguments {
     /// The jobs, such as `job train` or job/train
     #[arg(value_name = "OBJECT", required_unless_present = "files", add = names::kinds())]
     words: Vec<String>,
-    /// YAML file with the jobs to delete; `-` reads standard input. Repeatable
+    /// YAML file with the jobs to delete, or a folder of such files; `-` reads standard input. Repeatable
     #[arg(short, long = "file", value_name = "FILE", conflicts_with = "words")]
     files: Vec<PathBuf>,
     /// With `jobs`: delete all jobs
@@ -42,11 +41,8 @@ pub struct Arguments {
 impl Arguments {
     /// The names of the jobs and grids.
     fn names(&self) -> Result<Vec<String>> {
-        let mut names = Vec::new();
-        for file in &self.files {
-            let jobs = job::parse_all(&input::read_text(file)?, &input::name_of(file))?;
-            names.extend(jobs.iter().flat_map(|it| it.request.names()));
-        }
+        let written = desired::read(&self.files)?;
+        let mut names: Vec<String> = (written.iter()).flat_map(|it| it.request.names()).collect();
         let Some((which, others)) = self.words.split_first() else {
             return Ok(names);
         };

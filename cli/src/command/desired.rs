@@ -1,10 +1,14 @@
-//! Compares the jobs of files with the jobs at the controller.
+//! The jobs of files, and how they differ from the jobs at the controller.
 
 use std::collections::HashSet;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use ultima_api::v1 as api;
-use ultima_planner::job::{Gather, JobRequest, JobSpec, WrittenJob};
+use ultima_console::input;
+use ultima_planner::job::{self, Gather, JobRequest, JobSpec, WrittenJob};
 
 use crate::document::{Action, Applied};
 
@@ -49,6 +53,45 @@ impl Compared {
         all.extend(missing.map(|name| Applied::new(name, Action::WouldBeCreated)));
         (all, self.resized, self.missing)
     }
+}
+
+/// The jobs of files. A folder stands for the YAML and JSON files in it.
+///
+/// # Errors
+/// A file cannot be read or has an error, with its place; a folder has no such file.
+pub fn read(files: &[PathBuf]) -> Result<Vec<WrittenJob>> {
+    let mut written = Vec::new();
+    for path in files {
+        for file in in_folder(path)? {
+            written.extend(job::parse_all(
+                &input::read_text(&file)?,
+                &input::name_of(&file),
+            )?);
+        }
+    }
+    Ok(written)
+}
+
+/// The files of a folder by name; the path itself if it is no folder.
+fn in_folder(path: &Path) -> Result<Vec<PathBuf>> {
+    if !path.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let name = || input::name_of(path);
+    let entries = fs::read_dir(path).with_context(name)?;
+    let entries = entries.map(|entry| entry.map(|entry| entry.path()));
+    let mut files = (entries.collect::<io::Result<Vec<PathBuf>>>()).with_context(name)?;
+    let is_wanted = |it: &str| ["yaml", "yml", "json"].contains(&it);
+    files.retain(|file| {
+        file.extension()
+            .and_then(|it| it.to_str())
+            .is_some_and(is_wanted)
+    });
+    if files.is_empty() {
+        bail!("{}: the folder has no .yaml, .yml or .json file", name());
+    }
+    files.sort();
+    Ok(files)
 }
 
 /// Checks that the files contain each job name only once.

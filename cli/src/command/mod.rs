@@ -57,6 +57,7 @@ pub enum Command {
     Fabric(fabric::Arguments),
     Job(job::Arguments),
     Apply(apply::Arguments),
+    Wait(wait::Arguments),
     Agent(crate::agent::Options),
     Lab(lab::Arguments),
     #[command(hide = true)]
@@ -69,6 +70,24 @@ pub enum Command {
     Schema(schema::Arguments),
     #[command(hide = true)]
     DemoWorker(crate::demo::WorkerArguments),
+}
+
+/// The commands for verbs of kubectl that `ultima` does not have.
+pub fn instead_of(verb: &str) -> Option<&'static str> {
+    Some(match verb {
+        "cordon" | "drain" => "fabric drain",
+        "uncordon" | "undrain" => "fabric undrain",
+        "create" | "run" => "job create",
+        "edit" | "patch" | "replace" => "apply",
+        "scale" | "rollout" => "job resize",
+        "diff" => "apply --dry-run",
+        "logs" => "events",
+        "top" => "telemetry",
+        "config" => "get --context NAME",
+        "cluster-info" => "controller status",
+        "version" => "--version",
+        _ => return None,
+    })
 }
 
 impl Command {
@@ -94,6 +113,7 @@ impl Command {
             Command::Fabric(arguments) => return fabric::run(arguments),
             Command::Job(arguments) => return job::run(arguments),
             Command::Apply(arguments) => return apply::run(&arguments),
+            Command::Wait(arguments) => return wait::run(&arguments),
             Command::Agent(options) => return crate::agent::run(&options),
             Command::Lab(arguments) => return lab::run(arguments),
             Command::LabTraffic(arguments) => lab::run_traffic(arguments),

@@ -1,15 +1,80 @@
-//! `--wait`: waits until the effect of a command is complete.
+//! `ultima wait`, and `--wait`: waits until the effect of a command is complete.
 
+use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use tokio::time::{Instant, sleep};
 use ultima_api::client::{Client, ClientError};
 use ultima_api::v1 as api;
+use ultima_console::units;
 
 use super::resume;
+use crate::controller_address::ControllerAddress;
 use crate::document;
 use crate::exit::{Ended, Exit};
+use crate::listing::Kind;
+use crate::objects::Objects;
+use crate::runtime::run_beside;
+
+/// Wait until jobs are ready, joined or deleted
+///
+/// What is missing is printed on standard error. The exit code is 6 if the time ends first.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:\n  \
+    ultima wait job/train\n  \
+    ultima wait jobs --for joined --timeout 5m\n  \
+    ultima wait job/train --for delete")]
+pub struct Arguments {
+    #[command(flatten)]
+    objects: Objects,
+    /// The state to wait for
+    #[arg(long = "for", value_name = "STATE", default_value = "ready")]
+    state: State,
+    /// How long to wait
+    #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "30s")]
+    timeout: Duration,
+    #[command(flatten)]
+    at: ControllerAddress,
+}
+
+/// A state of a job.
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum State {
+    /// All its switches have had it.
+    #[value(alias = "condition=Ready", alias = "condition=ready")]
+    Ready,
+    /// All its members have joined.
+    Joined,
+    /// It does not exist.
+    #[value(alias = "delete")]
+    Deleted,
+}
+
+/// Runs the command.
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let kinds = arguments.objects.by_kind()?;
+    let [(Kind::Jobs, names)] = &kinds[..] else {
+        bail!("only jobs have these states; expected jobs, or objects such as job/train");
+    };
+    run_beside(async {
+        let client = arguments.at.connect().await?;
+        let mut jobs = client.jobs().await?;
+        let known = |name: &&String| jobs.iter().any(|job| job.name == **name);
+        let unknown = names.iter().find(|name| !known(name));
+        jobs.retain(|job| names.is_empty() || names.contains(&job.name));
+        let bound = Bound::from(arguments.timeout);
+        match (arguments.state, unknown) {
+            (State::Deleted, _) => deleted(&client, &jobs, bound).await,
+            (_, Some(name)) => {
+                bail!(Exit::NotFound.because(format!("no job is named {name}")))
+            }
+            (State::Ready, None) => ready(&client, &mut jobs, bound).await,
+            (State::Joined, None) => joined(&client, &mut jobs, bound).await,
+        }?;
+        Ok(ExitCode::SUCCESS)
+    })
+}
 
 /// The interval between requests to the controller.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -75,7 +140,7 @@ pub async fn ready(client: &Client, jobs: &mut [api::Job], bound: Bound) -> Resu
         }
         let late = |bound| {
             format!(
-                "job {name} is created, but not ready after {bound:?}: {missing}; the controller goes on trying, see \
+                "job {name} exists, but is not ready after {bound:?}: {missing}; the controller goes on trying, see \
                  `ultima job show {name}`"
             )
         };
@@ -113,6 +178,24 @@ pub async fn joined(client: &Client, jobs: &mut [api::Job], bound: Bound) -> Res
         }
     }
     Ok(())
+}
+
+/// Waits until these jobs do not exist. A job of the same name that is created meanwhile is another one.
+///
+/// # Errors
+/// [`TimedOut`](Exit::TimedOut) with a job that exists; the controller does not answer.
+async fn deleted(client: &Client, jobs: &[api::Job], bound: Bound) -> Result<()> {
+    loop {
+        let now = ask(client, Client::jobs).await?;
+        let is_same = |one: &api::Job, other: &api::Job| {
+            one.name == other.name && one.created_at == other.created_at
+        };
+        let Some(job) = (jobs.iter()).find(|job| now.iter().any(|it| is_same(it, job))) else {
+            return Ok(());
+        };
+        let late = |bound| format!("job {}: not deleted after {bound:?}", job.name);
+        bound.pause(late).await?;
+    }
 }
 
 /// Waits until these jobs, given by name and number of their epoch, are in their next epoch.

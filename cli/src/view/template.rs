@@ -1,4 +1,4 @@
-//! Templates of `-o jsonpath=`, in the syntax of kubectl: text, and paths in braces.
+//! Templates of `-o jsonpath=`, in the syntax of kubectl: text, paths in braces, and `{range PATH}` … `{end}`.
 
 use std::str::FromStr;
 
@@ -12,6 +12,8 @@ pub struct Template(Vec<Part>);
 enum Part {
     Text(String),
     Path(Vec<Step>),
+    /// Parts that are repeated for each value of a path, with paths relative to it.
+    Range(Vec<Step>, Vec<Part>),
 }
 
 /// One step of a path into a document.
@@ -28,6 +30,8 @@ impl FromStr for Template {
     /// Parses a template. Errors say which part is wrong, and what is supported.
     fn from_str(text: &str) -> Result<Self, String> {
         let mut parts = Vec::new();
+        // The ranges without an end so far, with the parts before each.
+        let mut ranges = Vec::new();
         let mut rest = text;
         while let Some((before, after)) = rest.split_once('{') {
             let (inside, after) = match after.strip_prefix('"') {
@@ -37,15 +41,33 @@ impl FromStr for Template {
             }
             .ok_or_else(|| format!("jsonpath {text:?} has a {{ without its }}"))?;
             parts.push(Part::Text(before.to_owned()));
-            parts.push(match rest[before.len() + 1..].starts_with('"') {
-                true => Part::Text(inside.replace("\\n", "\n").replace("\\t", "\t")),
-                false => Part::Path(path(inside.trim())?),
-            });
+            let is_text = rest[before.len() + 1..].starts_with('"');
+            match inside.trim() {
+                _ if is_text => {
+                    parts.push(Part::Text(inside.replace("\\n", "\n").replace("\\t", "\t")))
+                }
+                "end" => {
+                    let (steps, outer) = ranges.pop().ok_or_else(|| {
+                        format!("jsonpath {text:?} has an {{end}} without its {{range}}")
+                    })?;
+                    let inner = std::mem::replace(&mut parts, outer);
+                    parts.push(Part::Range(steps, inner));
+                }
+                word => match word.strip_prefix("range ") {
+                    Some(of) => ranges.push((path(of.trim())?, std::mem::take(&mut parts))),
+                    None => parts.push(Part::Path(path(word)?)),
+                },
+            }
             rest = after;
         }
         parts.push(Part::Text(rest.to_owned()));
+        if !ranges.is_empty() {
+            return Err(format!(
+                "jsonpath {text:?} has a {{range}} without its {{end}}"
+            ));
+        }
         parts.retain(|part| *part != Part::Text(String::new()));
-        match parts.iter().any(|part| matches!(part, Part::Path(_))) {
+        match parts.iter().any(|part| !matches!(part, Part::Text(_))) {
             true => Ok(Self(parts)),
             false => Err(format!(
                 "jsonpath {text:?} has no path in braces, such as {{[*].name}}"
@@ -57,7 +79,7 @@ impl FromStr for Template {
 fn path(text: &str) -> Result<Vec<Step>, String> {
     let wrong = || {
         format!(
-            "jsonpath {{{text}}} is not supported; expected .FIELD, [N] and [*], such as {{[*].name}}"
+            "jsonpath {{{text}}} is not supported; expected .FIELD, [N] and [*], such as {{[*].name}}, or range and end"
         )
     };
     let mut steps = Vec::new();
@@ -90,28 +112,38 @@ fn path(text: &str) -> Result<Vec<Step>, String> {
 impl Template {
     /// Fills in the values of `document`: several of one path are separated by spaces, and those that are missing left out.
     pub fn fill(&self, document: &Value) -> String {
-        let text = |part: &Part| match part {
-            Part::Text(text) => text.clone(),
-            Part::Path(steps) => {
-                // A list of kubectl is an object with `items`.
-                let steps = match &steps[..] {
-                    [Step::Field(items), rest @ ..] if items == "items" && document.is_array() => {
-                        rest
-                    }
-                    steps => steps,
-                };
-                let found = steps.iter().fold(vec![document], |at, step| {
-                    at.into_iter().flat_map(|value| step.of(value)).collect()
-                });
-                let words = found.into_iter().map(|value| match value {
-                    Value::String(text) => text.clone(),
-                    other => other.to_string(),
-                });
-                words.collect::<Vec<String>>().join(" ")
-            }
-        };
-        self.0.iter().map(text).collect()
+        filled(&self.0, document)
     }
+}
+
+fn filled(parts: &[Part], document: &Value) -> String {
+    let text = |part: &Part| match part {
+        Part::Text(text) => text.clone(),
+        Part::Path(steps) => {
+            let words = found(steps, document).into_iter().map(|value| match value {
+                Value::String(text) => text.clone(),
+                other => other.to_string(),
+            });
+            words.collect::<Vec<String>>().join(" ")
+        }
+        Part::Range(steps, parts) => {
+            let values = found(steps, document).into_iter();
+            values.map(|value| filled(parts, value)).collect()
+        }
+    };
+    parts.iter().map(text).collect()
+}
+
+/// The values of a path.
+fn found<'a>(steps: &[Step], document: &'a Value) -> Vec<&'a Value> {
+    // A list of kubectl is an object with `items`.
+    let steps = match steps {
+        [Step::Field(items), rest @ ..] if items == "items" && document.is_array() => rest,
+        steps => steps,
+    };
+    steps.iter().fold(vec![document], |at, step| {
+        at.into_iter().flat_map(|value| step.of(value)).collect()
+    })
 }
 
 impl Step {
@@ -147,6 +179,10 @@ mod tests {
             ("{[0].members[1].host}{\"\\n\"}", "h2\n"),
             ("first={[0].name}, {\"{}\"}", "first=a, {}"),
             ("{[5].name}", ""),
+            (
+                "{range .items[*]}{.name}:{range .members[*]} {.host}{end}{\"\\n\"}{end}.",
+                "a: h1 h2\nb:\n.",
+            ),
             ("{[0].nothing.there}", ""),
             ("{[1].members}", "[]"),
         ] {

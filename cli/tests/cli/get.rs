@@ -179,9 +179,54 @@ fn jobs_are_deleted_by_name_and_by_file() {
         let [one, other] = ["events --for job/a -o name", "events job/a -o name"].map(printed);
         assert!(one == other && !one.is_empty(), "{one}");
         printed("delete jobs --all");
+        let folder = folder.path().display();
+        printed(&format!("apply -f {folder}"));
+        assert_eq!(
+            printed("get jobs -o jsonpath={[*].name}"),
+            "a b c
+"
+        );
+        printed(&format!("delete -f {folder}"));
         assert_eq!(printed("get jobs -o name"), "");
         assert_eq!(printed("delete jobs --all -o json"), "[]\n");
     });
+}
+
+#[test]
+fn wait_ends_when_jobs_are_ready_joined_or_deleted() {
+    with_job(|stage, printed| {
+        let at = ["--controller", &stage.controller.address()];
+        let waited = |line: &str| {
+            let words: Vec<&str> = line.split(' ').collect();
+            let found = output(&[&["wait"], &words[..], &at].concat());
+            let said = String::from_utf8(found.stderr).expect("text");
+            (found.status.code().expect("it ends"), said)
+        };
+        let done = (0, String::new());
+        assert_eq!(waited("job/train"), done);
+        assert_eq!(waited("jobs --for condition=Ready"), done);
+        let (code, said) = waited("job train --for joined --timeout 10ms");
+        assert_eq!(code, 6, "{said}");
+        assert!(said.contains("rank 0 on h1, rank 1 on h3"), "{said}");
+        let unknown = "error: no job is named other\n".to_owned();
+        assert_eq!(waited("job/train job/other"), (4, unknown));
+        assert_eq!(waited("switch s1").0, 2);
+        let late = "error: job train: not deleted after 10ms\n".to_owned();
+        assert_eq!(waited("job/train --for delete --timeout 10ms"), (6, late));
+        let waits = [&["wait", "job/train", "--for", "delete"], &at[..]].concat();
+        let mut waits = ultima(&waits).spawn().expect("it starts");
+        printed("delete job/train");
+        assert_eq!(waits.wait().expect("it ends").code(), Some(0));
+        assert_eq!(waited("job/train --for deleted"), done);
+    });
+}
+
+#[test]
+fn verbs_of_kubectl_lead_to_our_commands() {
+    for (verb, ours) in [("drain", "fabric drain"), ("scale", "job resize")] {
+        let said = refused(&[verb, "s1"]);
+        assert!(said.ends_with(&format!("exists: '{ours}'\n")), "{said}");
+    }
 }
 
 #[test]

@@ -673,6 +673,13 @@ async fn links_are_drained_by_either_end_and_cut_off_hosts_named(target: Target)
     let job = client.job("train").await.unwrap();
     let cut_off: Vec<bool> = job.members.iter().map(|member| member.cut_off).collect();
     assert_eq!(cut_off, [true, false, false, false]);
+    let conditions = job.conditions.iter();
+    let conditions: Vec<_> = conditions.map(|it| (&*it.element, &*it.reason)).collect();
+    assert_eq!(conditions, [("h1", "rank 0 has no path to all others")]);
+    let events = client.events("job/train").await.unwrap();
+    let kept = "no path to rank 0, whose old paths are kept";
+    let mut messages = events.iter().map(|it| &*it.message);
+    assert!(messages.any(|it| it.ends_with(kept)), "{events:?}");
     assert!(switches_of(&client, "train").await.is_superset(&before));
     assert!(is_whole(&handle).await);
     client.drain(&other, false).await.unwrap();

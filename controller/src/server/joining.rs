@@ -276,11 +276,9 @@ impl Controller {
                 record.seats.leave(*rank, knows_key, has_begun)
             })
         };
-        if let Some(member) = left {
-            departure::left(self, &mut self.registry(), member);
-        }
         match left {
             Some((job, rank)) => {
+                departure::left(self, &mut self.registry(), job, rank);
                 // A member that leaves before the new epoch begins loses its place there too.
                 let becomes = {
                     let mut registry = self.registry();

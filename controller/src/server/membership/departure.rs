@@ -13,7 +13,6 @@ use super::super::registry::Registry;
 use super::super::registry::record::{Obstacle, Record};
 use super::super::seats::Seat;
 use super::super::sessions::Mismatch;
-use super::member_messages::begins_together;
 
 /// The shortest time between two reports to one member: members of a large job leave together.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -81,7 +80,7 @@ pub fn refused(
 }
 
 /// Notes that a member has given its rank up.
-pub fn left(controller: &Controller, registry: &mut Registry, (id, rank): (JobId, Rank)) {
+pub fn left(controller: &Controller, registry: &mut Registry, id: JobId, rank: Rank) {
     let Some(record) = registry.get_mut(id) else {
         return;
     };
@@ -110,7 +109,7 @@ fn obstructs(
     let Some(record) = registry.get_mut(id) else {
         return;
     };
-    if record.has_met || record.obstacle.is_some() || !begins_together(record) {
+    if record.has_met || record.obstacle.is_some() || !record.begins_together() {
         return;
     }
     let host = record.job.members.get(usize::from(rank.0));

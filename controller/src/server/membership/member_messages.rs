@@ -136,7 +136,7 @@ pub fn meet(controller: &Controller, id: JobId) {
 
 fn meet_in(controller: &Controller, record: &mut Record) {
     let (id, members) = (record.job.id, record.job.members.len());
-    record.has_met |= begins_together(record) && controller.sessions.meet(id, members);
+    record.has_met |= record.begins_together() && controller.sessions.meet(id, members);
 }
 
 /// Processes a message from a member.
@@ -191,14 +191,6 @@ fn missed(now: &Record, of: EpochRef, rank: u32) -> Option<(Unmade, Rank, Rank)>
     let becomes = origin.succession.becomes(rank)?;
     let has_it = now.seats.state(becomes) == Some(Seat::Joined);
     has_it.then(|| Some((Unmade::of(now)?, rank, becomes)))?
-}
-
-/// True if an epoch's members begin together with operation 0 when all have a session. The next
-/// epoch has no first operation yet; in an epoch that began in a running job each member begins by
-/// itself.
-pub fn begins_together(record: &Record) -> bool {
-    let first = record.origin.as_ref().map_or(Some(0), |it| it.first);
-    record.stage != Stage::Coming && first == Some(0)
 }
 
 /// The error for a member of an epoch that is no longer installed.

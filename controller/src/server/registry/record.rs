@@ -107,6 +107,13 @@ impl Record {
             && (Line::of(&job.name).is_none() || !changes_over())
     }
 
+    /// True if the epoch's members begin together with operation 0 when all have a session. The next epoch has no first
+    /// operation yet; in an epoch that began in a running job each member begins by itself.
+    pub fn begins_together(&self) -> bool {
+        let first = self.origin.as_ref().map_or(Some(0), |it| it.first);
+        self.stage != Stage::Coming && first == Some(0)
+    }
+
     /// The remaining time until a join may begin another epoch: none if all members have left, as when a job runs again.
     pub fn pause_before_next_epoch(&self) -> Duration {
         if self.seats.all_left() {

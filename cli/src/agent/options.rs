@@ -77,7 +77,7 @@ pub struct Options {
     #[command(flatten)]
     pub policies: PolicyOptions,
     /// Bytes of values in a full packet. With 80 bytes of headers (96 in a sealed job) it must fit the MTU; must be equal on
-    /// all hosts [default: what fits the links in the fabric file: up to 1408, more where the MTU is over 1500]
+    /// all hosts [default: what fits the links in the fabric file: up to 1420 with an MTU of 1500]
     #[arg(long, value_name = "BYTES")]
     pub slot_bytes: Option<usize>,
     /// Send values without the randomized Hadamard transform; must be equal on all hosts

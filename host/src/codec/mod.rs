@@ -42,7 +42,7 @@ pub enum Coding {
     /// Random signs and a Hadamard transform in interleaved blocks.
     Hadamard {
         /// *k* for large buckets, 0 to [`Coding::MAX_LOG2_BLOCK`]. A bucket takes the largest *k* up to this
-        /// one whose padding adds at most a sixteenth of its entries.
+        /// one whose padding adds at most 1/64 of its entries; of fewer than 16,384, at most 256 entries and 1/16.
         log2_block: u8,
     },
 }
@@ -50,9 +50,6 @@ pub enum Coding {
 impl Coding {
     /// The largest *k*: a tile of sixteen blocks then takes 4 MiB.
     pub const MAX_LOG2_BLOCK: u8 = 16;
-
-    /// Padding adds at most one entry per this many.
-    const ENTRIES_PER_PADDING: usize = 16;
 
     /// Length of the encoding of a bucket of `len` entries.
     pub fn encoded_len(self, len: usize) -> usize {
@@ -74,10 +71,12 @@ impl Coding {
         let Coding::Hadamard { log2_block } = self else {
             return None;
         };
+        // Padding is sent like values. Less than a packet of it costs little, and small blocks spread losses less.
+        let allowed = (len / 64).max(256).min(len / 16);
         (0..=log2_block)
             .rev()
             .map(|k| 1 << k)
-            .find(|&block| (len.next_multiple_of(block) - len) * Self::ENTRIES_PER_PADDING <= len)
+            .find(|&block| len.next_multiple_of(block) - len <= allowed)
     }
 }
 
@@ -326,13 +325,19 @@ mod tests {
 
     #[test]
     fn padding_stays_small() {
-        for len in (0..5000).chain([99_999, 1_000_003]) {
+        for len in (0..5000).chain([16_385, 38_282, 99_999, 1_000_003]) {
             let padding = Coding::default().encoded_len(len) - len;
-            assert!(padding * 16 <= len, "{len}: {padding}");
+            let most = if len < 16_384 {
+                256.min(len / 16)
+            } else {
+                len / 64
+            };
+            assert!(padding <= most, "{len}: {padding}");
         }
         // The largest block if the bucket is large enough for any padding to be small.
-        assert_eq!(Coding::default().block(16 << 12), Some(1 << 12));
-        assert_eq!(Coding::default().block(100_010), Some(1 << 12));
+        assert_eq!(Coding::default().block(64 << 12), Some(1 << 12));
+        assert_eq!(Coding::default().block(63 << 12 | 1), Some(1 << 11));
+        assert_eq!(Coding::default().block(100_000), Some(1 << 11));
     }
 
     fn codec_on(cpu: Cpu, coding: Coding, seed: u64) -> Codec {

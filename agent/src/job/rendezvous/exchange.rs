@@ -403,11 +403,11 @@ mod tests {
         assert_eq!(slot_of(4, &[(65_536, LARGE)]), 32_192);
         assert_eq!(slot_of(4, &[(9000, LARGE), (9000, LARGE)]), 7616);
         assert_eq!(slot_of(4, &[(9000, LARGE), (4500, LARGE)]), 3520);
-        assert_eq!(slot_of(4, &[(1500, LARGE), (9000, LARGE)]), 1408);
+        assert_eq!(slot_of(4, &[(1500, LARGE), (9000, LARGE)]), 1420);
         assert_eq!(slot_of(4, &[(576, USUAL)]), 496);
         // Four packets from each other rank.
         assert_eq!(slot_of(12, &[(65_536, USUAL)]), 3520);
-        assert_eq!(slot_of(64, &[(65_536, USUAL)]), 1408);
+        assert_eq!(slot_of(64, &[(65_536, USUAL)]), 1484);
         assert_eq!(slot_of(64, &[(65_536, LARGE)]), 32_192);
     }
 

@@ -137,10 +137,11 @@ impl Collect {
     /// The state of `owner`'s `slot`.
     pub(super) fn known(&self, owner: u16, slot: u32) -> Known {
         let index = self.index(owner, slot);
-        match self.states.has_arrived(index) {
-            false => Known::Nothing,
-            true if self.uncounted.contains(index) => Known::Uncounted,
-            true => Known::Counted,
+        match self.states.of(index) {
+            State::Outstanding => Known::Overdue,
+            State::Lost(_) => Known::Lost,
+            State::Arrived if self.uncounted.contains(index) => Known::Uncounted,
+            State::Arrived => Known::Counted,
         }
     }
 

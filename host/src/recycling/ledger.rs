@@ -25,8 +25,10 @@ pub(crate) enum Known {
     Counted,
     /// Its aggregate arrived without this rank's contribution.
     Uncounted,
-    /// Its aggregate did not arrive.
-    Nothing,
+    /// Its aggregate is lost.
+    Lost,
+    /// Its aggregate may be on its way.
+    Overdue,
 }
 
 /// An operation that ended at this rank.
@@ -87,6 +89,8 @@ struct Entry {
     spacing: Duration,
     /// The first doubt that this round of requests has not covered.
     cursor: usize,
+    /// No requests before: the aggregates may be on their way, and their repairs would only lengthen the queue they are in.
+    not_before: Time,
     /// True if its corrections go into contributions instead of outputs.
     healed: bool,
 }
@@ -126,6 +130,9 @@ impl Ledger {
             self.lapse(at);
         }
         for entry in &mut self.entries {
+            if step.saturating_sub(entry.id.step) >= keep / 2 {
+                entry.not_before = now;
+            }
             entry.ask_from(now, self.spacing);
         }
     }
@@ -143,12 +150,12 @@ impl Ledger {
     }
 
     /// Notes the end of an operation: applies rule 1 to slots with an aggregate, and enters the others as
-    /// doubts.
+    /// doubts. Requests for overdue aggregates wait for another t_B, or half of [`Recycling::keep`] steps.
     pub(crate) fn operation_ended(&mut self, ended: &Ended<'_>, now: Time) {
         let Ended { layout, .. } = *ended;
         self.spacing = ended.t_b / FIRST_SPACING;
         let mut residual = Sparse::default();
-        let mut entry = Entry {
+        let [mut lost, mut overdue] = [now, now + ended.t_b].map(|not_before| Entry {
             id: ended.id,
             layout: *layout,
             coding: ended.coding,
@@ -159,8 +166,9 @@ impl Ledger {
             due: now,
             spacing: self.spacing,
             cursor: 0,
+            not_before,
             healed: false,
-        };
+        });
         for owner in 0..self.ranks {
             for slot in 0..layout.slots(owner) {
                 let place = layout.slot(owner, slot);
@@ -186,7 +194,8 @@ impl Ledger {
                         let sent = ended.result.get(place.clone()).unwrap_or_default().iter();
                         residual.push(place, own.iter().zip(sent).map(|(y, a)| y - a));
                     }
-                    Known::Nothing => entry.doubt(owner, slot, own),
+                    Known::Lost => lost.doubt(owner, slot, own),
+                    Known::Overdue => overdue.doubt(owner, slot, own),
                 }
             }
         }
@@ -194,7 +203,7 @@ impl Ledger {
             let correction = correction(&mut self.corrections, ended.id, layout, ended.coding);
             correction.residual = residual;
         }
-        if entry.open > 0 {
+        for mut entry in [lost, overdue].into_iter().filter(|entry| entry.open > 0) {
             self.counters.unresolved += entry.open as u64;
             entry.ask_from(now, self.spacing);
             self.entries.push(entry);
@@ -216,16 +225,20 @@ impl Ledger {
         values: &[f32],
         counted: Option<&[u8]>,
     ) {
-        let Some(at) = self.entries.iter().position(|entry| entry.id == id) else {
+        let place = |doubt: &Doubt| (doubt.owner, doubt.slot);
+        let of_operation = self
+            .entries
+            .iter()
+            .enumerate()
+            .filter(|(_, entry)| entry.id == id);
+        let mut found = of_operation.filter_map(|(at, entry)| {
+            let index = entry.doubts.binary_search_by_key(&(owner, slot), place);
+            Some((at, index.ok()?))
+        });
+        let Some((at, index)) = found.next() else {
             return;
         };
         let entry = &mut self.entries[at];
-        let Ok(index) = entry
-            .doubts
-            .binary_search_by_key(&(owner, slot), |doubt| (doubt.owner, doubt.slot))
-        else {
-            return;
-        };
         let doubt = &mut entry.doubts[index];
         if !std::mem::take(&mut doubt.open) {
             return;
@@ -331,10 +344,10 @@ impl Entry {
         self.open += 1;
     }
 
-    /// Schedules requests from `now`, as many as in every step. A step takes longer than a round trip, so
+    /// Schedules requests from `now` if it is time, as many as in every step. A step takes longer than a round trip, so
     /// repairs that were requested in the one before would have arrived.
     fn ask_from(&mut self, now: Time, spacing: Duration) {
-        self.due = now;
+        self.due = now.max(self.not_before);
         self.cursor = 0;
         self.tries = TRIES;
         self.spacing = spacing;
@@ -376,13 +389,19 @@ mod tests {
 
     /// Rank 0 of 3, shards of 40 slots of one value, contribution 5, in doubt of all of rank 2's odd slots.
     fn ledger() -> Ledger {
-        let mut ledger = Ledger::new(Recycling { keep: 2 }, (0, 3), Element::F32);
-        let layout = Layout::new(120, 3, 1);
-        let known = |owner, slot| match (owner, slot % 2) {
-            (2, 1) => Known::Nothing,
-            (1, 7) => Known::Uncounted,
+        ledger_in_doubt(2, Known::Lost)
+    }
+
+    fn ledger_in_doubt(keep: u32, lacking: Known) -> Ledger {
+        ledger_where(keep, &|owner, slot| match (owner, slot % 2) {
+            (2, 1) => lacking,
             _ => Known::Counted,
-        };
+        })
+    }
+
+    fn ledger_where(keep: u32, known: &dyn Fn(u16, u32) -> Known) -> Ledger {
+        let mut ledger = Ledger::new(Recycling { keep }, (0, 3), Element::F32);
+        let layout = Layout::new(120, 3, 1);
         let ended = Ended {
             id: ID,
             layout: &layout,
@@ -392,7 +411,7 @@ mod tests {
             t_b: T_B,
             lapsed: false,
             rounding: &[],
-            known: &known,
+            known,
         };
         ledger.operation_ended(&ended, Time::ZERO);
         ledger
@@ -465,5 +484,34 @@ mod tests {
         assert_eq!(rounds, [0, 1, 3, 7, 15]);
         ledger.enter_step(4, Time::from_nanos(1));
         assert_eq!(ledger.due(), Some(Time::from_nanos(1)));
+    }
+
+    /// What is late is not requested until it had another t_B, or half of the steps have passed in which it can be.
+    #[test]
+    fn aggregates_on_their_way_are_not_requested() {
+        let mut ledger = ledger_in_doubt(4, Known::Overdue);
+        let after_t_b = Time::ZERO + T_B;
+        assert_eq!(ledger.due(), Some(after_t_b));
+        let soon = Time::from_nanos(1);
+        ledger.enter_step(4, soon);
+        assert!(ledger.request(soon, 2).is_none());
+        assert_eq!(ledger.due(), Some(after_t_b));
+        ledger.enter_step(5, soon);
+        assert!(ledger.request(soon, 2).is_some());
+        // Those that are lost are requested at once.
+        let mixed = |owner, slot| match (owner, slot) {
+            (1, 7) => Known::Lost,
+            (2, 1) => Known::Overdue,
+            _ => Known::Counted,
+        };
+        let mut ledger = ledger_where(4, &mixed);
+        let request = ledger
+            .request(Time::ZERO, 2)
+            .map(|request| (request.owner, request.first));
+        assert_eq!(request, Some((1, 7)));
+        assert!(ledger.request(Time::ZERO, 2).is_none());
+        ledger.repair(ID, (2, 1), &[2.0], None);
+        ledger.repair(ID, (1, 7), &[2.0], None);
+        assert_eq!((ledger.due(), ledger.counters().repaired), (None, 2));
     }
 }

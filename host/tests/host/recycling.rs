@@ -585,6 +585,8 @@ fn replayed_packets_change_no_round_trip() {
     for datagram in &replayed {
         core.handle_datagram(now, datagram);
     }
+    // It requests overdue aggregates after another t_B.
+    let now = now + T_B;
     let mut echoes = Vec::new();
     while let Some(sent) = core.next_datagram(now, &mut buf) {
         let (header, payload) = Header::parse(&buf[..sent.len]).expect("a packet");

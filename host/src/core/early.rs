@@ -17,6 +17,7 @@ pub(super) struct Early {
     bounds: EarlyBounds,
     kept: Vec<Kept>,
     bytes: usize,
+    /// Two buffers at most. In a long run each becomes as long as the operation with the most bytes needs, or twice that.
     spare: Vec<Vec<u8>>,
 }
 

@@ -9,7 +9,8 @@ use ultima_host::{
 use ultima_testing::heap;
 
 /// Ranks start late or never; packets are lost, duplicated, delayed and trimmed; every tenth step has an
-/// exact operation.
+/// exact operation. Live bytes still grow by about 2 % in 300 steps, up to step 1,600: the more operations, the more bytes arrive
+/// early for one of them, and each rank keeps two buffers of that size.
 #[test]
 fn memory_does_not_grow() {
     const RANKS: u16 = 4;

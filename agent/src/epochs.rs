@@ -109,8 +109,8 @@ impl<T> Epochs<T> {
                     return Go::Nowhere(reason.clone());
                 }
             }
-            let told = Handle::current().block_on(timeout(DECISION_TIMEOUT, changed.changed()));
-            if told.is_err() {
+            let notified = Handle::current().block_on(timeout(DECISION_TIMEOUT, changed.changed()));
+            if notified.is_err() {
                 let waited = DECISION_TIMEOUT.as_secs();
                 return Go::Nowhere(format!(
                     "the controller did not assign operation {operation} to an epoch within {waited} s"
@@ -260,8 +260,8 @@ impl<T: Send> member_session::Member for Follower<T> {
                 }
             });
         }
-        let pledged = self.epochs.change(|state| state.gate.acknowledge(number));
-        pledged.ok_or_else(|| "this rank has not entered the previous epoch yet".into())
+        let acknowledged = self.epochs.change(|state| state.gate.acknowledge(number));
+        acknowledged.ok_or_else(|| "this rank has not entered the previous epoch yet".into())
     }
 
     fn begin(&mut self, decided: &BeginEpoch) {

@@ -26,7 +26,7 @@ const RANKS: &str = "number of ranks";
 #[serde(transparent)]
 pub struct Fingerprint(BTreeMap<String, String>);
 
-/// What a rank's user chose, where rank 0 chooses otherwise.
+/// A user's choices, which rank 0 makes for ranks without one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Chosen<'a> {
     pub(crate) seed: Option<u64>,

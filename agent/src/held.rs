@@ -9,8 +9,8 @@ use ultima_api::client::Client;
 
 use crate::{Membership, give_up};
 
-/// How long [`Held::give_up`] waits for the controller.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// The time that [`Held::give_up`] waits for the controller.
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The memberships of a process in their jobs' latest epochs.
 #[derive(Clone, Debug, Default)]
@@ -31,7 +31,7 @@ impl Held {
             all.iter()
                 .map(|(client, membership)| give_up(client, membership)),
         );
-        if timeout(PATIENCE, left).await.is_err() {
+        if timeout(TIMEOUT, left).await.is_err() {
             tracing::debug!("the controller does not answer: it will suspect this process's ranks");
         }
     }

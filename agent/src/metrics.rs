@@ -349,7 +349,7 @@ fn by_fate((kind, phase): (&'static str, PhaseCounters)) -> impl Iterator<Item =
         ("in-time", phase.in_time),
         ("late", phase.late),
         ("duplicate", phase.duplicates),
-        ("trimmed", phase.cut),
+        ("trimmed", phase.trimmed),
         ("refused", phase.refused),
     ];
     let series = move |(fate, n)| (vec![("kind", kind), ("fate", fate)], n);

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// How much the pause exceeds a round, so that it lasts from one round to the next.
+/// The time by which a pause exceeds a round, so that it lasts from one round to the next.
 const BEYOND: Duration = Duration::from_millis(500);
 
 /// The end of the current pause, during which a rank starts no operation.

@@ -26,18 +26,18 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// [`AGAIN`].
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 
-/// What all sessions of a process share.
+/// The state that all sessions of a process share.
 #[derive(Clone)]
 pub struct Context {
     /// The controller.
     pub client: Client,
     /// The fabric's name for this host.
     pub host: Arc<str>,
-    /// What this process's ranks are configured with.
+    /// The settings of this process's ranks.
     pub settings: Settings,
-    /// What else must be equal at all ranks, by name: the controller refuses a rank that differs.
+    /// Further settings that must be equal at all ranks, by name: the controller refuses a rank that differs.
     pub shared: Vec<(&'static str, String)>,
-    /// Where their counters go.
+    /// The metrics that show their counters.
     pub metrics: Arc<Metrics>,
     /// Their memberships.
     pub held: Held,
@@ -45,7 +45,7 @@ pub struct Context {
     pub notice: fn(&str),
 }
 
-/// What carries a session's packets.
+/// The link that carries a session's packets.
 #[derive(Debug)]
 pub enum Link {
     /// A kernel UDP socket on the rank's address.
@@ -54,7 +54,7 @@ pub enum Link {
     Port(OwnedFd),
 }
 
-/// Why a session does not open.
+/// The reason that a session does not open.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
     /// The controller gives no rank.
@@ -109,7 +109,7 @@ pub type Configure = Arc<dyn Fn(Config) -> Config + Send + Sync>;
 pub struct Session {
     /// The rank and its peers.
     pub membership: Membership,
-    /// What averages.
+    /// The collective of this epoch.
     pub collective: Collective,
     /// Pauses that checks ask for.
     pub quiet: Quiet,

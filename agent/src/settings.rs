@@ -1,4 +1,4 @@
-//! What a user chooses of a rank's collective; the job and the fabric decide the rest.
+//! A user's settings of a rank's collective; the job and the fabric decide the rest.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ pub struct Settings {
     pub rate: Option<u64>,
     /// True if ranks of one host exchange packets in shared memory.
     pub shared_memory: bool,
-    /// How the rank waits, sends and averages.
+    /// The policies for waiting, sending and averaging.
     pub policies: Policies,
 }
 

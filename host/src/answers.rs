@@ -9,7 +9,7 @@ pub enum Answers {
     /// Only the packet itself, as in OptiReduce (NSDI 2025, §3.2.1).
     Arrivals,
     /// Also its header, if a switch removed the payload (TRIMMED, LATE).
-    Cuts,
+    Trimmed,
     /// Also any packet that the source sent later: a later slot, a notice, a packet of a later step.
     #[default]
     Order,
@@ -17,19 +17,19 @@ pub enum Answers {
 
 impl Answers {
     /// All variants.
-    pub const ALL: [Answers; 3] = [Answers::Arrivals, Answers::Cuts, Answers::Order];
+    pub const ALL: [Answers; 3] = [Answers::Arrivals, Answers::Trimmed, Answers::Order];
 
     /// The name in options and reports.
     pub fn name(self) -> &'static str {
         match self {
             Answers::Arrivals => "timeout-only",
-            Answers::Cuts => "trimmed",
+            Answers::Trimmed => "trimmed",
             Answers::Order => "in-order",
         }
     }
 
     /// True if a header without its payload ends the wait.
-    pub(crate) fn cuts(self) -> bool {
+    pub(crate) fn trimmed(self) -> bool {
         self != Answers::Arrivals
     }
 

@@ -55,7 +55,7 @@ pub enum Phase {
 
 /// A slot that a switch reported as dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SlotGone {
+pub struct SlotTrimmed {
     /// The operation.
     pub id: OperationId,
     /// Contribution or aggregate.
@@ -76,7 +76,7 @@ pub struct SlotGone {
 
 /// Payloads of one operation that switches removed on the way to this rank, for one number of hops.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CutOnTheWay {
+pub struct TrimmedByHops {
     /// Number of switches that the headers passed.
     pub hops: u8,
     /// Removed because a queue was full.
@@ -87,31 +87,35 @@ pub struct CutOnTheWay {
     pub longest_queue: Duration,
 }
 
-/// An operation's [`CutOnTheWay`] by hops. The width of the header field bounds their number.
+/// An operation's [`TrimmedByHops`] by hops. The width of the header field bounds their number.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Ways(Vec<CutOnTheWay>);
+pub(crate) struct ByHops(Vec<TrimmedByHops>);
 
-impl Ways {
+impl ByHops {
     /// Counts a slot that a switch reported as dropped.
-    pub(crate) fn count(&mut self, gone: &SlotGone) {
-        let at = self.0.partition_point(|way| way.hops < gone.hops);
-        if self.0.get(at).is_none_or(|way| way.hops != gone.hops) {
-            let way = CutOnTheWay {
-                hops: gone.hops,
-                ..CutOnTheWay::default()
+    pub(crate) fn count(&mut self, trimmed: &SlotTrimmed) {
+        let at = self.0.partition_point(|entry| entry.hops < trimmed.hops);
+        if self
+            .0
+            .get(at)
+            .is_none_or(|entry| entry.hops != trimmed.hops)
+        {
+            let entry = TrimmedByHops {
+                hops: trimmed.hops,
+                ..TrimmedByHops::default()
             };
-            self.0.insert(at, way);
+            self.0.insert(at, entry);
         }
-        let way = &mut self.0[at];
-        match gone.cause {
-            Cause::Late => way.late += 1,
-            _ => way.trimmed += 1,
+        let entry = &mut self.0[at];
+        match trimmed.cause {
+            Cause::Late => entry.late += 1,
+            _ => entry.trimmed += 1,
         }
-        way.longest_queue = way.longest_queue.max(gone.path_queue);
+        entry.longest_queue = entry.longest_queue.max(trimmed.path_queue);
     }
 
     /// Takes all entries, fewest hops first.
-    pub(crate) fn take(&mut self) -> Vec<CutOnTheWay> {
+    pub(crate) fn take(&mut self) -> Vec<TrimmedByHops> {
         std::mem::take(&mut self.0)
     }
 }

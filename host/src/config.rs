@@ -54,7 +54,7 @@ pub struct Config {
     /// t_B: how long after its start an operation ends at the latest. The gather has t_B − t_S to cross the
     /// network.
     pub t_b: Duration,
-    /// How t_S and t_B adapt to the network. Learned times never exceed the two above.
+    /// The adaptation of t_S and t_B to the network. Learned times never exceed the two above.
     pub timeouts: Timeouts,
     /// Time that [`Timeouts::CauseAware`] waits in addition to the learned bounds: t_S gets it once, t_B twice, the wait
     /// after everyone's last packets once. A host's scheduler may stop a rank for milliseconds, too rarely to be
@@ -62,7 +62,7 @@ pub struct Config {
     pub slack: Duration,
     /// The rate limit. None: as fast as the driver accepts datagrams.
     pub pacing: Option<Pacing>,
-    /// How many ranks may send contributions to this one at a time.
+    /// The number of ranks that may send contributions to this one at a time.
     pub incast: IncastPolicy,
     /// Room for packets that this rank has not read yet, which it grants to the others as credit. None: no
     /// flow control. All ranks have it, or none.
@@ -70,7 +70,7 @@ pub struct Config {
     /// Packets that follow each other to one receiver before the next one's turn, 1 or more. More make system
     /// calls cheaper and queues in switches longer.
     pub send_run: u16,
-    /// How many later packets of the same source may overtake a packet. It counts as lost only if more have arrived
+    /// The number of later packets of the same source that may overtake a packet. It counts as lost only if more have arrived
     /// and it does not follow within a time. 0 if the fabric keeps the order: then only a rank that sees reordering waits.
     pub reorder: u32,
     /// Bounds on packets of operations that this rank has not started.
@@ -131,7 +131,7 @@ pub struct Pacing {
     pub bits_per_second: u64,
     /// Bytes that may be sent at once after a pause.
     pub burst: u32,
-    /// How the rate adapts to the network below that limit.
+    /// The adaptation of the rate to the network, below that limit.
     pub policy: RatePolicy,
 }
 

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// How an owner estimates the mean over all ranks. The same on every rank. Runs with the same arrivals have the same bits.
+/// An owner's estimate of the mean over all ranks. The same on every rank. Runs with the same arrivals have the same bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Estimation {

@@ -59,13 +59,13 @@ pub struct ExactOutcome {
 pub struct Incomplete {
     /// The operation.
     pub id: OperationId,
-    /// How long this rank waited.
+    /// The time that this rank waited.
     pub waited: Duration,
     /// Ranks whose contributions to this rank's shard are missing.
     pub contributions: Vec<u16>,
     /// Ranks whose aggregates are missing. They may wait for others.
     pub aggregates: Vec<u16>,
-    /// Of both, ranks without a single packet.
+    /// The ranks of both lists without a single packet.
     pub silent: Vec<u16>,
     /// Ranks that have left the job before they had the result.
     pub left: Vec<u16>,

@@ -11,7 +11,7 @@ use ultima_wire::INCAST_MAX;
 use crate::answers::Answers;
 use crate::cause::{Cause, Causes};
 
-/// How many senders at a time a rank announces.
+/// The number of senders at a time that a rank announces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum IncastPolicy {
     /// All.

@@ -79,7 +79,7 @@ pub mod trace;
 mod values;
 
 pub use answers::Answers;
-pub use cause::{Cause, Causes, CutOnTheWay, Losses, Phase, SlotGone};
+pub use cause::{Cause, Causes, Losses, Phase, SlotTrimmed, TrimmedByHops};
 pub use codec::{Codec, Coding};
 pub use collective::{Collective, Error, Observer};
 pub use config::{Config, ConfigError, EarlyBounds, Gather, GatherStart, Pacing, ReceiveBuffer};

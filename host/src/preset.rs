@@ -21,10 +21,10 @@ pub enum Preset {
     Published,
 }
 
-/// How a rank waits, sends and averages. `timeouts`, `incast` and `estimation` must be equal on all ranks.
+/// A rank's policies for waiting, sending and averaging. `timeouts`, `incast` and `estimation` must be equal on all ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Policies {
-    /// How t_S and t_B are chosen.
+    /// The choice of t_S and t_B.
     pub timeouts: Timeouts,
     /// How a paced rank's rate follows the network.
     pub rate: RatePolicy,

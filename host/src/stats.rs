@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::cause::{CutOnTheWay, Losses};
+use crate::cause::{Losses, TrimmedByHops};
 use crate::exact::ExactCounters;
 use crate::layout::Layout;
 use crate::operation::OperationId;
@@ -79,7 +79,7 @@ pub struct LastPackets {
 /// One phase's packets at one rank.
 ///
 /// Over a run, while no operation is in progress: `slots = sent + never_sent`, and every received datagram of
-/// the phase is counted once, as in time, cut, late, duplicate or refused.
+/// the phase is counted once, as in time, trimmed, late, duplicate or refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PhaseCounters {
     /// Packets that this rank owed: one SCATTER for each slot of the others' shards; one GATHER for each slot
@@ -94,7 +94,7 @@ pub struct PhaseCounters {
     /// Datagrams received that counted.
     pub in_time: u64,
     /// Headers received in time without their payload; [`Losses`] has the causes.
-    pub cut: u64,
+    pub trimmed: u64,
     /// Datagrams received after their slot had closed or their operation had ended.
     pub late: u64,
     /// Datagrams received again.
@@ -110,7 +110,7 @@ impl AddAssign for PhaseCounters {
         self.copies += other.copies;
         self.never_sent += other.never_sent;
         self.in_time += other.in_time;
-        self.cut += other.cut;
+        self.trimmed += other.trimmed;
         self.late += other.late;
         self.duplicates += other.duplicates;
         self.refused += other.refused;
@@ -184,7 +184,7 @@ pub struct Outcome {
     /// missing from this rank's shard, the gather's to `missed_aggregates`.
     pub lost: Losses,
     /// Payloads that switches removed while this rank waited, by hops.
-    pub cut: Vec<CutOnTheWay>,
+    pub trimmed_by_hops: Vec<TrimmedByHops>,
     /// Packet counters at the end of the operation. Later packets count in [`Totals`] only.
     pub phases: Phases,
 }

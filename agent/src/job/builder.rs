@@ -1,4 +1,4 @@
-//! What a user sets of a job before it starts.
+//! A user's settings of a job, before it starts.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -18,7 +18,7 @@ use crate::Settings;
 
 /// The deadline of an operation, unless the user sets one.
 const DEADLINE: Duration = Duration::from_secs(5);
-/// How long to wait for other ranks, unless the user says otherwise: processes that load a training framework
+/// The default time to wait for other ranks: processes that load a training framework
 /// start slowly.
 const TIMEOUT: Duration = Duration::from_secs(300);
 /// The limit of an exact operation, unless the user sets one.

@@ -17,7 +17,7 @@ pub enum JobError {
     Variable {
         /// Its name.
         name: &'static str,
-        /// What is wrong, and what would be right.
+        /// The fault, and what would be right.
         problem: String,
     },
     /// The builder has no rendezvous.
@@ -45,7 +45,7 @@ pub enum JobError {
         "{what} is the IPv6 address {address}: Ultima sends over IPv4 only; expected an IPv4 address"
     )]
     Ipv6 {
-        /// What has the address.
+        /// The owner of the address.
         what: String,
         /// The address, or the name that has no other.
         address: String,
@@ -55,7 +55,7 @@ pub enum JobError {
         "cannot resolve {what} {name}: {error}; expected an IPv4 address or a name that has one"
     )]
     Resolve {
-        /// What has the name.
+        /// The owner of the name.
         what: &'static str,
         /// The name.
         name: String,
@@ -88,7 +88,7 @@ pub enum JobError {
     Store {
         /// The store's host and port.
         address: String,
-        /// What is wrong, and what would be right.
+        /// The fault, and what would be right.
         problem: String,
     },
     /// The ranks do not agree, or some are missing.
@@ -103,7 +103,7 @@ pub enum JobError {
     Unreachable {
         /// The ranks, with their addresses.
         ranks: Vec<(u16, SocketAddrV4)>,
-        /// How long this rank sent and listened.
+        /// The time for which this rank sent and listened.
         waited: Duration,
     },
     /// The controller gives no rank, or its socket cannot be opened.
@@ -165,7 +165,7 @@ pub enum Refusal {
         missing: Vec<u16>,
         /// Ranks of the job.
         ranks: u16,
-        /// How long rank 0 waited.
+        /// The time that rank 0 waited.
         waited: Duration,
     },
     /// Rank 0 published nothing.
@@ -174,7 +174,7 @@ pub enum Refusal {
          same order"
     )]
     NoRoster {
-        /// How long this rank waited.
+        /// The time that this rank waited.
         waited: Duration,
     },
     /// Some ranks use loopback addresses, others do not.

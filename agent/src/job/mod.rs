@@ -116,7 +116,7 @@ impl Job {
     /// Averages `values` over all ranks, as a step of its own. Every rank calls it with as many values.
     ///
     /// The result is the mean of the contributions that arrived before the deadline; its
-    /// [`Outcome`](ultima_host::Outcome) tells what is missing. With recycling this is bucket 0.
+    /// [`Outcome`](ultima_host::Outcome) has what is missing. With recycling this is bucket 0.
     pub fn all_reduce(&self, values: Vec<f32>) -> Pending {
         self.bounded(Sequence::step, Taken::Owned(values))
     }

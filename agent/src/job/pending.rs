@@ -15,7 +15,7 @@ use super::JobError;
 pub struct Reduced<O = Outcome> {
     /// The result.
     pub values: Vec<f32>,
-    /// How the operation ended: its duration, its losses.
+    /// The operation's outcome: its duration, its losses.
     pub outcome: O,
 }
 

@@ -14,7 +14,7 @@ pub(super) struct Sequence {
     buckets: BTreeSet<u16>,
     /// The factor of gradients from the next operation on.
     pub(super) loss_scale: f32,
-    /// How this rank sends its results from the next operation on.
+    /// This rank's delivery of its results, from the next operation on.
     pub(super) gather: Gather,
     /// The deadline of bounded operations from the next one on.
     pub(super) deadline: Duration,

@@ -12,7 +12,7 @@ use crate::{Context, Departure, Go, Membership, Next, Session};
 pub struct EpochMember {
     session: Session,
     context: Context,
-    /// How long the collective of an earlier epoch serves repairs.
+    /// The time for which the collective of an earlier epoch serves repairs.
     linger: Duration,
     /// Collectives of earlier epochs.
     ending: Vec<JoinHandle<Result<Report, Error>>>,

@@ -123,7 +123,7 @@ impl RankOutcome {
     pub fn silent_job(&self) -> Option<usize> {
         let phases = self.phases().enumerate().map(|(phase, outcome)| {
             let Phases { scatter, gather } = outcome.phases;
-            let came = [scatter, gather].map(|phase| phase.in_time + phase.cut + phase.late);
+            let came = [scatter, gather].map(|phase| phase.in_time + phase.trimmed + phase.late);
             Expected {
                 job: Position::job_of_phase(phase),
                 packets: outcome.owed,

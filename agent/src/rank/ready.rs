@@ -29,7 +29,7 @@ pub enum ReadyError {
     /// Members are missing.
     #[error("not all members joined within {waited:?}: {missing}")]
     Missing {
-        /// How long the ranks waited.
+        /// The time that the ranks waited.
         waited: Duration,
         /// The members that have not joined.
         missing: String,
@@ -39,7 +39,7 @@ pub enum ReadyError {
     NoFreeRank {
         /// The host.
         host: String,
-        /// How long the rank waited.
+        /// The time that the rank waited.
         waited: Duration,
     },
 }

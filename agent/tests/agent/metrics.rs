@@ -72,8 +72,8 @@ fn parse(text: &str) -> BTreeMap<String, f64> {
     let mut samples = BTreeMap::new();
     assert!(text.ends_with("# EOF\n"));
     for line in text.lines().filter(|line| *line != "# EOF") {
-        if let Some(told) = line.strip_prefix("# ") {
-            let parts: Vec<&str> = told.splitn(3, ' ').collect();
+        if let Some(comment) = line.strip_prefix("# ") {
+            let parts: Vec<&str> = comment.splitn(3, ' ').collect();
             if parts[0] == "TYPE" {
                 let again = types.insert(parts[1].to_owned(), parts[2].to_owned());
                 assert_eq!(again, None, "{line}");
@@ -179,8 +179,8 @@ fn a_suspected_rank_is_reported_until_it_is_heard() {
     let metrics = Metrics::default();
     metrics.watch("train", 0, here.observer());
     let series = "ultima_suspected{job=\"train\",rank=\"0\",peer=\"1\"}";
-    let told = |metrics: &Metrics| parse(&metrics.text()).get(series).copied();
-    assert_eq!(told(&metrics), None);
+    let value = |metrics: &Metrics| parse(&metrics.text()).get(series).copied();
+    assert_eq!(value(&metrics), None);
     let average = |collective: &mut Collective, step| {
         let id = OperationId { step, bucket: 0 };
         collective
@@ -191,11 +191,11 @@ fn a_suspected_rank_is_reported_until_it_is_heard() {
     for step in 0..3 {
         average(&mut here, step);
     }
-    assert_eq!(told(&metrics), Some(1.0));
+    assert_eq!(value(&metrics), Some(1.0));
     // Its contribution is stored at rank 0 before that starts.
     average(&mut gone, 3);
     assert!(average(&mut here, 3).is_empty());
-    assert_eq!(told(&metrics), Some(0.0));
+    assert_eq!(value(&metrics), Some(0.0));
 }
 
 #[test]

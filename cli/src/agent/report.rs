@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde::Serialize;
 use ultima_api::v1 as api;
 use ultima_host::{
-    Cause, Causes, ClosedBy, CutOnTheWay, Durations, FromRank, History, LinkCounters, Losses,
-    RecyclingCounters, Rejection, Span, underweight,
+    Cause, Causes, ClosedBy, Durations, FromRank, History, LinkCounters, Losses, RecyclingCounters,
+    Rejection, Span, TrimmedByHops, underweight,
 };
 
 use super::operations::{Done, Operation};
@@ -279,7 +279,7 @@ fn row(operation: &Operation) -> Row {
         suspected: operation.suspected(),
         missing_from: missing.map(MissingFrom::from).collect(),
         trimmed: phases()
-            .flat_map(|phase| &phase.cut)
+            .flat_map(|phase| &phase.trimmed_by_hops)
             .map(Cut::from)
             .collect(),
         switch: operation.switch.as_ref().map(Switch::from),
@@ -333,7 +333,7 @@ fn summary(done: &Done) -> Summary {
             .clone()
             .map(|p| p.in_time + p.late + p.duplicates + p.refused)
             .sum(),
-        packets_trimmed: phases.map(|p| p.cut).sum(),
+        packets_trimmed: phases.map(|p| p.trimmed).sum(),
         rejected: Rejection::ALL
             .into_iter()
             .map(|reason| {
@@ -387,13 +387,13 @@ impl From<(u16, FromRank)> for MissingFrom {
     }
 }
 
-impl From<&CutOnTheWay> for Cut {
-    fn from(cut: &CutOnTheWay) -> Self {
+impl From<&TrimmedByHops> for Cut {
+    fn from(trimmed: &TrimmedByHops) -> Self {
         Self {
-            hops: cut.hops,
-            trimmed: cut.trimmed,
-            late: cut.late,
-            longest_queue_ms: ms(cut.longest_queue),
+            hops: trimmed.hops,
+            trimmed: trimmed.trimmed,
+            late: trimmed.late,
+            longest_queue_ms: ms(trimmed.longest_queue),
         }
     }
 }

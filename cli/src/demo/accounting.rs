@@ -99,7 +99,7 @@ fn phase(
     let in_time = hosts(|phase| phase.in_time);
     // Duplicates, from retransmissions of exact operations, count as late.
     let late = hosts(|phase| phase.late + phase.duplicates);
-    let cut = hosts(|phase| phase.cut);
+    let cut = hosts(|phase| phase.trimmed);
     let no_room = hosts(|phase| phase.refused);
 
     // The group also makes a copy for the sender. The program drops it in egress, or it is dropped earlier because its queue is full.

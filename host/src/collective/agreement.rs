@@ -1,4 +1,4 @@
-//! What ranks agree on between steps: [`Safeguards`].
+//! Agreements of ranks between steps: [`Safeguards`].
 
 use std::time::Duration;
 

@@ -171,7 +171,7 @@ impl Collect {
 
     /// Notes that a switch removed the payload of `owner`'s `slot`. Returns false if that was known or the
     /// aggregate has arrived.
-    pub(super) fn cut(&mut self, owner: u16, slot: u32, cause: Cause) -> bool {
+    pub(super) fn trimmed(&mut self, owner: u16, slot: u32, cause: Cause) -> bool {
         let index = self.index(owner, slot);
         self.note(index, Sign::Header(cause)).is_new
     }

@@ -31,7 +31,7 @@
 //! # Loss detection
 //!
 //! A switch that cannot carry a packet's payload in time forwards the header with the flag TRIMMED or LATE.
-//! The core checks it like any other packet, stops waiting for its slot and reports [`Event::SlotGone`]. A
+//! The core checks it like any other packet, stops waiting for its slot and reports [`Event::SlotTrimmed`]. A
 //! packet that is dropped without a trace shows by order:
 //!
 //! A path keeps the order of one source's packets (at most [`Config::reorder`] of them overtake another), and a
@@ -77,7 +77,7 @@ use std::time::Duration;
 use ultima_wire::{Header, Sealer};
 
 use crate::bits::Bits;
-use crate::cause::{Cause, SlotGone};
+use crate::cause::{Cause, SlotTrimmed};
 use crate::codec::Coding;
 use crate::config::{Config, ConfigError, Gather};
 use crate::exact::{ExactOutcome, Incomplete};
@@ -149,7 +149,7 @@ pub enum Event {
         result: Vec<f32>,
     },
     /// A switch reported that it dropped a slot, so the core does not wait for it.
-    SlotGone(SlotGone),
+    SlotTrimmed(SlotTrimmed),
     /// An exact operation ended.
     Exact {
         /// The operation.

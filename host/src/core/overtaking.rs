@@ -48,7 +48,7 @@ pub(super) struct Reordering {
 struct GaveUp {
     id: OperationId,
     ended: Time,
-    /// How long it had waited for the packets, or less.
+    /// The time that it had waited for the packets, or less.
     waited: Duration,
     missing: Vec<Packet>,
 }
@@ -56,7 +56,7 @@ struct GaveUp {
 /// The kind, source and slot of a data packet.
 pub(super) type Packet = (Kind, u16, u32);
 
-/// How long an operation waits for overtaken packets.
+/// The time that an operation waits for overtaken packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Window {
     /// Zero in a network that keeps the order.

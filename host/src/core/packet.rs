@@ -5,7 +5,7 @@ use ultima_wire::{
     Requested, Sealer, SwitchFlags, Ticks, bitmap,
 };
 
-use crate::cause::{Cause, Phase, SlotGone};
+use crate::cause::{Cause, Phase, SlotTrimmed};
 use crate::codec::Coding;
 use crate::config::Config;
 use crate::element::Element;
@@ -238,8 +238,8 @@ pub(super) fn cause_of(flags: SwitchFlags) -> Option<Cause> {
 }
 
 /// The loss that a SCATTER's or GATHER's header without its payload reports.
-pub(super) fn slot_gone(header: &Header, id: OperationId, cause: Cause) -> SlotGone {
-    SlotGone {
+pub(super) fn slot_trimmed(header: &Header, id: OperationId, cause: Cause) -> SlotTrimmed {
+    SlotTrimmed {
         id,
         phase: match header.kind {
             Kind::Scatter => Phase::Scatter,

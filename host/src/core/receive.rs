@@ -208,12 +208,12 @@ impl Core {
         };
         let late = header.kind == Kind::Gather && !operation.is_waiting();
         match operation.receive(arrival, &self.config, header, payload) {
-            Ok(Received { fate, gone }) => {
+            Ok(Received { fate, trimmed }) => {
                 if fate == Fate::Late && !operation.is_waiting() {
                     self.reordering.came_after_the_end(arrival, header);
                 }
                 self.tracer.received(arrival, header, fate);
-                self.events.extend(gone.map(Event::SlotGone));
+                self.events.extend(trimmed.map(Event::SlotTrimmed));
             }
             Err(reason) => {
                 self.tracer.received(arrival, header, Fate::Refused);

@@ -332,7 +332,7 @@ impl Reduce {
 
     /// Notes that a switch removed the payload of `source`'s contribution to `slot`. Returns false if that
     /// was known or the contribution is here.
-    pub(super) fn cut(
+    pub(super) fn trimmed(
         &mut self,
         (arrival, source): (Time, u16),
         (slot, last): (u32, bool),

@@ -58,7 +58,7 @@ impl State {
     fn is_awaited(self, answers: Answers) -> bool {
         match self {
             State::Outstanding => true,
-            State::Lost(Cause::Trimmed | Cause::Late) => !answers.cuts(),
+            State::Lost(Cause::Trimmed | Cause::Late) => !answers.trimmed(),
             State::Arrived | State::Lost(_) => false,
         }
     }
@@ -249,7 +249,7 @@ mod tests {
     fn a_header_ends_the_wait_if_headers_are_answers() {
         for (answers, expected) in [
             (Answers::Arrivals, [false, true]),
-            (Answers::Cuts, [true, false]),
+            (Answers::Trimmed, [true, false]),
             (Answers::Order, [true, false]),
         ] {
             let mut states = states(answers);

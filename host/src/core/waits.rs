@@ -1,4 +1,4 @@
-//! How long the other ranks still wait for an operation, from their FEEDBACK.
+//! The ends of the other ranks' waits for an operation, from their FEEDBACK.
 
 use std::time::Duration;
 
@@ -79,7 +79,7 @@ mod tests {
         waits.advertised(2, at(50));
         assert_eq!(waits.until(Destination::Rank(2)), at(50));
         assert_eq!(waits.until(Destination::Rank(1)), at(100));
-        // Rank 1 has not reported: it may wait as long as this rank.
+        // Rank 1 has not reported: it may advertised as long as this rank.
         assert_eq!(waits.until(Destination::Group), at(100));
         waits.advertised(1, at(70));
         waits.advertised(1, at(71));
@@ -91,18 +91,18 @@ mod tests {
         let to = Destination::Rank(1);
         for t_b in [1, 1 << 30, 5_000_000_000, 1 << 45, u64::MAX] {
             let (start, t_b) = (Time::from_nanos(7), Duration::from_nanos(t_b));
-            for told in [t_b / 3, t_b, t_b.saturating_mul(3)] {
+            for advertised in [t_b / 3, t_b, t_b.saturating_mul(3)] {
                 let mut waits = Waits::new(2, start, t_b);
-                waits.advertised(1, start + told);
-                let (until, told) = (waits.until(to), start + told);
-                let coarse = told.since(until);
+                waits.advertised(1, start + advertised);
+                let (until, advertised) = (waits.until(to), start + advertised);
+                let coarse = advertised.since(until);
                 assert!(
-                    until <= told && coarse <= t_b / (1 << 29),
-                    "{t_b:?} {told:?} {coarse:?}"
+                    until <= advertised && coarse <= t_b / (1 << 29),
+                    "{t_b:?} {advertised:?} {coarse:?}"
                 );
             }
         }
-        // Longer than any wait.
+        // Longer than any advertised.
         let mut waits = Waits::new(2, Time::ZERO, Duration::from_secs(1));
         waits.advertised(1, Time::from_nanos(u64::MAX));
         assert!(waits.until(to) >= Time::from_nanos(4_000_000_000));

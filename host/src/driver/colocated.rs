@@ -35,7 +35,7 @@ const FIRST_CONNECTION: u64 = 2;
 const EVENTS: usize = 16;
 /// While queues have datagrams and all ranks send to them, sockets are looked at once in so many calls.
 const CALLS: u32 = 16;
-/// How long a rank lets other threads run before it sleeps: often those of the ranks that it waits for. To sleep and to be woken
+/// The time for which a rank lets other threads run before it sleeps: often those of the ranks that it waits for. To sleep and to be woken
 /// takes a core as long as the copies of several packets.
 pub(super) const YIELD: Duration = Duration::from_micros(30);
 /// UDP batches of a source that are handled before its queue.

@@ -54,7 +54,7 @@ pub(super) fn size(socket: &UdpSocket, sources: usize) -> Result<usize, LinkErro
     })
 }
 
-/// Whether each source gets a socket of its own, where a socket's buffer has `each` bytes.
+/// True if each source gets a socket of its own, where a socket's buffer has `each` bytes.
 fn is_divided(each: usize, sources: usize) -> bool {
     each < COUNTED && (2..=MOST_SOURCES).contains(&sources)
 }
@@ -113,7 +113,7 @@ pub(super) struct Inbox {
 }
 
 impl Inbox {
-    /// Opens further sockets beside `main` if [`size`] promises them. `peers` may contain the socket's own address.
+    /// Opens further sockets beside `main` if [`size`] counts on them. `peers` may contain the socket's own address.
     pub(super) fn open(main: UdpSocket, peers: &[SocketAddrV4]) -> Result<Self, LinkError> {
         let fail = |what| move |error: io::Error| LinkError::io(what, error);
         let local = main

@@ -25,7 +25,7 @@ const BATCH: u64 = 1 << 18;
 /// The largest queue that a reader may offer.
 const LARGEST: usize = 1 << 29;
 
-/// How far writer and reader are, in bytes from the start. All zero at first.
+/// The positions of writer and reader, in bytes from the start. All zero at first.
 #[repr(C)]
 struct Ends {
     written: Apart<AtomicU64>,

@@ -330,7 +330,7 @@ impl<L: Link> DataThread<L> {
                         });
                     }
                     // The outcome has them by cause and by hops; nothing here reacts to a single one.
-                    Event::SlotGone(_) => {}
+                    Event::SlotTrimmed(_) => {}
                     Event::Exact { id, ended } => self.answer(Reply::Exact { id, ended }),
                 }
             }

@@ -198,7 +198,7 @@ mod tests {
     impl Write for Slow {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             if std::mem::take(&mut self.held) {
-                self.go.recv().expect("the test tells");
+                self.go.recv().expect("the test sends");
             }
             self.bytes
                 .lock()
@@ -213,14 +213,14 @@ mod tests {
     }
 
     fn slow() -> (Slow, Sender<()>, Arc<Mutex<Vec<u8>>>) {
-        let (tell, go) = channel();
+        let (send, go) = channel();
         let bytes = Arc::<Mutex<Vec<u8>>>::default();
         let slow = Slow {
             bytes: bytes.clone(),
             go,
             held: true,
         };
-        (slow, tell, bytes)
+        (slow, send, bytes)
     }
 
     fn record(at: u64) -> Record {

@@ -438,14 +438,14 @@ proptest! {
             prop_assert!(due <= Time::ZERO + 2 * T_B);
         }
         let ended = std::iter::from_fn(|| core.poll_event());
-        let ended = ended.filter(|event| !matches!(event, Event::SlotGone(_)));
+        let ended = ended.filter(|event| !matches!(event, Event::SlotTrimmed(_)));
         prop_assert_eq!(ended.count(), 2);
         core.shut_down(Time::ZERO + T_B);
         let totals = core.totals();
         let mut accounted = totals.rejected.total() + totals.feedback_received;
         accounted += totals.exact.repairs_received;
         for phase in [totals.phases.scatter, totals.phases.gather] {
-            accounted += phase.in_time + phase.cut + phase.late + phase.duplicates + phase.refused;
+            accounted += phase.in_time + phase.trimmed + phase.late + phase.duplicates + phase.refused;
         }
         // FEEDBACK of operations that never start is removed with them, uncounted.
         prop_assert!(accounted <= forgeries.len() as u64);

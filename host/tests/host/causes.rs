@@ -5,8 +5,8 @@ use std::time::Duration;
 use crate::common::*;
 use proptest::prelude::*;
 use ultima_host::{
-    Cause, ClosedBy, Coding, Config, Core, CutOnTheWay, Gather, OperationId, Outcome, Phase,
-    Rejection, Rotation, Time,
+    Cause, ClosedBy, Coding, Config, Core, Gather, OperationId, Outcome, Phase, Rejection,
+    Rotation, Time, TrimmedByHops,
 };
 use ultima_testing::cases;
 use ultima_wire::{Dtype, Header, Kind, SwitchFlags, Ticks};
@@ -45,26 +45,26 @@ fn a_trimmed_contribution_is_not_waited_for() {
     let owner = done[1].as_ref().expect("started");
     assert_eq!(owner.outcome.shard_closed_by, ClosedBy::KnownLoss);
     assert_eq!(owner.outcome.contributions, [0, 0, 0, 1, 9]);
-    assert_eq!(owner.outcome.phases.scatter.cut, 1);
-    let way = CutOnTheWay {
+    assert_eq!(owner.outcome.phases.scatter.trimmed, 1);
+    let expected = TrimmedByHops {
         hops: 2,
         trimmed: 1,
         late: 0,
         longest_queue: Ticks(700).into(),
     };
-    assert_eq!(owner.outcome.cut, [way]);
+    assert_eq!(owner.outcome.trimmed_by_hops, [expected]);
     assert_eq!(owner.outcome.lost.scatter.of(Cause::Trimmed), 1);
     assert_eq!(owner.outcome.lost.scatter.total(), 1);
-    let [gone] = &owner.gone[..] else {
-        panic!("one slot: {:?}", owner.gone)
+    let [reported] = &owner.reported[..] else {
+        panic!("one slot: {:?}", owner.reported)
     };
     assert_eq!(
-        (gone.id, gone.phase, gone.cause),
+        (reported.id, reported.phase, reported.cause),
         (ID, Phase::Scatter, Cause::Trimmed)
     );
-    assert_eq!((gone.source, gone.owner, gone.slot), (2, 1, 4));
+    assert_eq!((reported.source, reported.owner, reported.slot), (2, 1, 4));
     assert_eq!(
-        (gone.hops, gone.path_queue),
+        (reported.hops, reported.path_queue),
         (2, Duration::from_nanos(700 * 1024))
     );
     assert_eq!(owner.outcome.incomplete_aggregates, 0);
@@ -99,7 +99,12 @@ fn a_trimmed_aggregate_is_not_waited_for() {
         assert!(receiver.outcome.duration < Duration::from_millis(1));
         assert_eq!(receiver.outcome.missed_aggregates, 2);
         assert_eq!(receiver.outcome.lost.gather.of(Cause::Trimmed), 2);
-        assert!(receiver.gone.iter().all(|gone| gone.phase == Phase::Gather));
+        assert!(
+            receiver
+                .reported
+                .iter()
+                .all(|reported| reported.phase == Phase::Gather)
+        );
         assert_eq!(receiver.encoded[8 * SLOT..10 * SLOT], [0.0; 2 * SLOT]);
         let other = done[1].as_ref().expect("started");
         assert_eq!(other.outcome.closed_by, ClosedBy::Complete);
@@ -299,7 +304,7 @@ fn a_cut_header_is_checked_like_any_other() {
         say(core, &scatter(0), 0);
     });
     let outcome = outcome.expect("ended");
-    assert_eq!(outcome.phases.scatter.cut, 0);
+    assert_eq!(outcome.phases.scatter.trimmed, 0);
     assert_eq!(outcome.lost.scatter.of(Cause::Overdue), 3);
     let rejected = core.totals().rejected;
     assert_eq!(rejected.total(), 7);
@@ -322,7 +327,7 @@ fn a_whole_copy_counts_although_another_was_trimmed() {
     assert_eq!(outcome.contributions, [0, 2, 1]);
     assert_eq!(outcome.lost.scatter.of(Cause::Trimmed), 2);
     let scatter = outcome.phases.scatter;
-    assert_eq!((scatter.cut, scatter.in_time, scatter.late), (4, 1, 1));
+    assert_eq!((scatter.trimmed, scatter.in_time, scatter.late), (4, 1, 1));
 }
 
 #[test]

@@ -101,7 +101,7 @@ impl Twins {
         assert_eq!(stored.poll_transmit_at(), counted.poll_transmit_at());
         while let Some(event) = stored.poll_event() {
             match (event, counted.poll_event()) {
-                (Event::SlotGone(a), Some(Event::SlotGone(b))) => assert_eq!(a, b),
+                (Event::SlotTrimmed(a), Some(Event::SlotTrimmed(b))) => assert_eq!(a, b),
                 (
                     Event::Done { outcome, result },
                     Some(Event::Done {

@@ -47,7 +47,7 @@ fn a_rank_waits_for_losses_that_it_does_not_detect() {
                 let outcome = outcome(answers, kind, lost);
                 let is_answered = match answers {
                     Answers::Arrivals => false,
-                    Answers::Cuts => !lost,
+                    Answers::Trimmed => !lost,
                     Answers::Order => true,
                 };
                 let what = format!("{answers:?} {kind:?} {lost} {:?}", outcome.duration);

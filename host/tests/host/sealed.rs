@@ -58,7 +58,7 @@ fn a_sealed_job_has_the_same_results() {
                 let totals: Vec<_> = network.cores.iter().map(Core::totals).collect();
                 for totals in &totals {
                     assert_eq!(totals.rejected.total(), 0);
-                    assert!(totals.phases.scatter.cut > 0 && totals.phases.gather.cut > 0);
+                    assert!(totals.phases.scatter.trimmed > 0 && totals.phases.gather.trimmed > 0);
                 }
                 (ended, totals)
             });

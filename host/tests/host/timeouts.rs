@@ -243,7 +243,7 @@ fn a_rank_that_starts_last_waits_for_a_straggler() {
 fn one_rank_that_loses_makes_no_other_one_overdue() {
     for (answers, reorder) in [
         (Answers::Arrivals, 0),
-        (Answers::Cuts, 0),
+        (Answers::Trimmed, 0),
         (Answers::Order, u32::MAX),
     ] {
         let mut network = Network::new(&Config {

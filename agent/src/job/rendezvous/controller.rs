@@ -19,7 +19,7 @@ use crate::fingerprint::{Chosen, Fingerprint};
 use crate::rank::{EpochMember, JoinTimeout, JoinedRank, ReadyError, ReadyRanks, ready};
 use crate::{Context, Departure, Held, Link, Membership, Metrics, SessionError, Start, give_up};
 
-/// How long the collective of an earlier epoch serves repairs.
+/// The time for which the collective of an earlier epoch serves repairs.
 const LINGER: Duration = Duration::from_millis(500);
 /// The pause between attempts to reach the controller.
 const AGAIN: Duration = Duration::from_millis(200);

@@ -16,11 +16,11 @@ use crate::fingerprint::{Chosen, Fingerprint};
 use crate::limits::largest_slot;
 use crate::{RENDEZVOUS, meet};
 
-/// The job's number in packets. Without a controller, epochs alone tell jobs apart.
+/// The job's number in packets. Without a controller, only epochs distinguish jobs.
 const JOB: u16 = 1;
-/// How much longer than rank 0 the others wait, so that rank 0's reason reaches them.
+/// The time by which the others wait longer than rank 0, so that rank 0's reason reaches them.
 const GRACE: Duration = Duration::from_secs(5);
-/// How long rank 0 serves its store to ranks that may have stopped.
+/// The time for which rank 0 serves its store to ranks that may have stopped.
 const FAREWELL: Duration = Duration::from_secs(5);
 
 /// A rank at a store.
@@ -30,7 +30,7 @@ pub struct Member {
     pub rank: u16,
     /// Ranks of the job.
     pub ranks: u16,
-    /// What all keys of this job begin with.
+    /// The prefix of all keys of this job.
     pub prefix: String,
     /// The name of the run. Ranks of different runs refuse each other.
     pub run: Option<String>,
@@ -39,7 +39,7 @@ pub struct Member {
     pub hosted: bool,
 }
 
-/// What a rank leaves at the store.
+/// A rank's entry at the store.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Offer {
     pub(super) address: SocketAddrV4,
@@ -49,7 +49,7 @@ pub(super) struct Offer {
     pub(super) fingerprint: Fingerprint,
 }
 
-/// What rank 0 leaves at the store.
+/// Rank 0's answer at the store.
 #[derive(Debug, Serialize, Deserialize)]
 struct Agreed<T> {
     /// Rank 0's settings.
@@ -57,7 +57,7 @@ struct Agreed<T> {
     result: Result<T, Refusal>,
 }
 
-/// What rank 0 chooses for all ranks. It has no `Debug`, because it holds a secret.
+/// Rank 0's choices for all ranks. It has no `Debug`, because it holds a secret.
 #[derive(Clone, Serialize, Deserialize)]
 struct Roster {
     /// The random number of this run.

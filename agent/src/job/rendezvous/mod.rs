@@ -1,4 +1,4 @@
-//! How the ranks of a job find each other, and agree on their settings before the first operation.
+//! Rendezvous: the ranks of a job find each other, and agree on their settings before the first operation.
 //!
 //! | | the ranks know | they meet at |
 //! | --- | --- | --- |
@@ -33,7 +33,7 @@ pub use tcp_store::TcpStore;
 
 use controller::Managed;
 
-/// What a rank's user wants of a job.
+/// A user's settings of a rank's job.
 #[derive(Clone, Debug)]
 pub struct Request {
     /// The settings. A slot size of `None` is the largest that all ranks' interfaces and buffers take.
@@ -44,7 +44,7 @@ pub struct Request {
     pub seal: bool,
     /// The address or interface for packets.
     pub local: Local,
-    /// How long to wait for other ranks.
+    /// The time to wait for other ranks.
     pub timeout: Duration,
 }
 

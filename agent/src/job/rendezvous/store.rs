@@ -47,9 +47,9 @@ pub trait Store {
 /// A version of the protocol of torch's TCPStore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
-    /// Of torch 1.13 and 2.0.
+    /// The protocol of torch 1.13 and 2.0.
     V1,
-    /// Of torch 2.1 and later.
+    /// The protocol of torch 2.1 and later.
     V2,
 }
 
@@ -110,7 +110,7 @@ pub(super) const READY: u8 = 0;
 const LONGEST: u64 = 64 << 20;
 /// The pause between attempts to connect.
 const AGAIN: Duration = Duration::from_millis(50);
-/// How long the server may take for an answer that depends on no other rank.
+/// The longest time that the server may take for an answer that depends on no other rank.
 const ANSWER: Duration = Duration::from_secs(30);
 
 /// A connection to a store.

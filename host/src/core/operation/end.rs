@@ -13,7 +13,7 @@ use super::{Buffers, Operation, Waiting};
 
 impl Operation {
     /// Ends the operation because `bound` passed or nothing is outstanding. None if it had ended. Closed
-    /// slots may still be sent, unless the outbox was told to abandon them.
+    /// slots may still be sent, unless the outbox has abandoned them.
     pub(in crate::core) fn end(
         &mut self,
         rank: u16,
@@ -117,7 +117,7 @@ impl Operation {
             weights: Vec::new(),
             owed: reduce.owed() + collect.owed(),
             lost: Losses { scatter, gather },
-            cut: self.ways.take(),
+            trimmed_by_hops: self.by_hops.take(),
             phases,
         };
         Some((outcome, result, Buffers { reduce, collect }))

@@ -6,7 +6,7 @@ mod transmit;
 
 use std::time::Duration;
 
-use crate::cause::{Phase, SlotGone, Ways};
+use crate::cause::{ByHops, Phase, SlotTrimmed};
 use crate::codec::Coding;
 use crate::config::Config;
 use crate::layout::Layout;
@@ -49,7 +49,7 @@ pub(super) struct Operation {
     pub(super) deadline: Time,
     bucket: Bucket,
     outbox: Outbox,
-    ways: Ways,
+    by_hops: ByHops,
     waits: Waits,
     last: LastPackets,
     coded_otherwise: CodedOtherwise,
@@ -76,18 +76,20 @@ struct Waiting {
 impl Waiting {
     /// Notes that a switch reported a slot as dropped. Returns false if the slot is here or the loss was
     /// known.
-    fn slot_gone(&mut self, arrival: Time, gone: &SlotGone, last: bool) -> bool {
-        match gone.phase {
+    fn slot_trimmed(&mut self, arrival: Time, trimmed: &SlotTrimmed, last: bool) -> bool {
+        match trimmed.phase {
             Phase::Scatter => {
-                let source = (arrival, gone.source);
-                self.reduce.cut(source, (gone.slot, last), gone.cause)
+                let source = (arrival, trimmed.source);
+                self.reduce
+                    .trimmed(source, (trimmed.slot, last), trimmed.cause)
             }
             Phase::Gather => {
-                self.reduce.sent_after(arrival, gone.source);
+                self.reduce.sent_after(arrival, trimmed.source);
                 if last {
-                    self.collect.ending(gone.owner);
+                    self.collect.ending(trimmed.owner);
                 }
-                self.collect.cut(gone.owner, gone.slot, gone.cause)
+                self.collect
+                    .trimmed(trimmed.owner, trimmed.slot, trimmed.cause)
             }
         }
     }
@@ -132,7 +134,7 @@ impl Operation {
             deadline: now + bounds.t_b,
             outbox: Outbox::new(config, &layout, (id, part), (incast, bounds), now),
             waits: Waits::new(config.ranks, now, bounds.t_b),
-            ways: Ways::default(),
+            by_hops: ByHops::default(),
             last: LastPackets::default(),
             coded_otherwise: CodedOtherwise::new(config.ranks),
             bucket: Bucket::new(

@@ -3,7 +3,7 @@
 use ultima_wire::{Feedback, Header, Kind};
 
 use crate::bits::Bits;
-use crate::cause::{Cause, SlotGone};
+use crate::cause::{Cause, SlotTrimmed};
 use crate::config::Config;
 use crate::core::early::count;
 use crate::core::packet::{self, Payload};
@@ -19,12 +19,15 @@ use super::Operation;
 pub(in crate::core) struct Received {
     pub(in crate::core) fate: Fate,
     /// A loss that it reports, if new.
-    pub(in crate::core) gone: Option<SlotGone>,
+    pub(in crate::core) trimmed: Option<SlotTrimmed>,
 }
 
 impl From<Fate> for Received {
     fn from(fate: Fate) -> Self {
-        Self { fate, gone: None }
+        Self {
+            fate,
+            trimmed: None,
+        }
     }
 }
 
@@ -110,20 +113,20 @@ impl Operation {
                 return Err(Rejection::Length);
             }
             if let Some(cause) = packet::cause_of(header.switch_flags) {
-                let gone = packet::slot_gone(header, self.id, cause);
+                let trimmed = packet::slot_trimmed(header, self.id, cause);
                 count(header.kind, self.outbox.counters_mut(), 1, |phase, n| {
-                    phase.cut += n
+                    phase.trimmed += n
                 });
-                let news = waiting.slot_gone(arrival, &gone, header.host_flags.last);
-                if news {
-                    self.ways.count(&gone);
+                let is_new = waiting.slot_trimmed(arrival, &trimmed, header.host_flags.last);
+                if is_new {
+                    self.by_hops.count(&trimmed);
                 }
                 return Ok(Received {
                     fate: match cause {
                         Cause::Late => Fate::CutLate,
                         _ => Fate::CutTrimmed,
                     },
-                    gone: news.then_some(gone),
+                    trimmed: is_new.then_some(trimmed),
                 });
             }
         }

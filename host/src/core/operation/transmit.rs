@@ -30,9 +30,9 @@ pub(in crate::core) struct Outgoing<'a> {
     pub(in crate::core) reduce: Option<&'a Reduce>,
     /// Slots of the owner's shard.
     pub(in crate::core) slots: u32,
-    /// How long its receivers will still wait for it.
+    /// The time for which its receivers will still wait for it.
     pub(in crate::core) budget: Duration,
-    /// How long this rank will still wait.
+    /// The time for which this rank will still wait.
     pub(in crate::core) remaining: Duration,
     /// This rank's t_C; zero for none.
     pub(in crate::core) t_c: Duration,

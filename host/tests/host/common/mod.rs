@@ -12,7 +12,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use ultima_host::{
     ClosedBy, Codec, Coding, Config, Core, Destination, Event, Exact, ExactOutcome, Gather,
-    Incomplete, OperationId, Outcome, Piece, SlotGone, Time,
+    Incomplete, OperationId, Outcome, Piece, SlotTrimmed, Time,
 };
 use ultima_wire::frame::FRAME_OVERHEAD;
 use ultima_wire::{Header, Kind};
@@ -153,7 +153,7 @@ pub struct Network {
     last_arrival: Vec<Vec<Time>>,
     /// When each receiver's link is free.
     link_free: Vec<Time>,
-    gone: Vec<Vec<SlotGone>>,
+    reported: Vec<Vec<SlotTrimmed>>,
     /// By rank: ended exact operations.
     pub exact: Vec<Vec<(OperationId, ExactEnd)>>,
     flights: u64,
@@ -173,7 +173,7 @@ pub struct Done {
     pub encoded: Vec<f32>,
     pub at: Time,
     /// Losses that switches reported to this rank until then.
-    pub gone: Vec<SlotGone>,
+    pub reported: Vec<SlotTrimmed>,
 }
 
 pub fn config(ranks: u16) -> Config {
@@ -209,7 +209,7 @@ impl Network {
             in_flight: BinaryHeap::new(),
             last_arrival: vec![vec![Time::ZERO; ranks]; ranks],
             link_free: vec![Time::ZERO; ranks],
-            gone: vec![vec![]; ranks],
+            reported: vec![vec![]; ranks],
             exact: vec![vec![]; ranks],
             flights: 0,
             steps: 0,
@@ -460,7 +460,7 @@ impl Network {
         let mut count = 0;
         while let Some(event) = self.cores[usize::from(rank)].poll_event() {
             match event {
-                Event::SlotGone(gone) => self.gone[usize::from(rank)].push(gone),
+                Event::SlotTrimmed(reported) => self.reported[usize::from(rank)].push(reported),
                 Event::Exact { id, ended } => {
                     count += 1;
                     self.exact[usize::from(rank)].push((id, *ended));
@@ -471,7 +471,7 @@ impl Network {
                         outcome: *outcome,
                         encoded: result,
                         at: self.now,
-                        gone: std::mem::take(&mut self.gone[usize::from(rank)]),
+                        reported: std::mem::take(&mut self.reported[usize::from(rank)]),
                     });
                     if let Some(done) = done.get_mut(usize::from(rank)) {
                         *done = ended;
@@ -636,7 +636,7 @@ impl Network {
         for (phase, carried) in [(sum.scatter, self.scatter), (sum.gather, self.gather)] {
             assert_eq!(phase.copies, carried.copies);
             assert_eq!(
-                phase.in_time + phase.cut + phase.late + phase.duplicates + phase.refused,
+                phase.in_time + phase.trimmed + phase.late + phase.duplicates + phase.refused,
                 carried.copies - carried.dropped + carried.duplicated,
                 "{phase:?} {carried:?}"
             );

@@ -48,7 +48,7 @@ impl ExactOperation {
         }
         if packet::cause_of(header.switch_flags).is_some() {
             want.gone(now);
-            count(header.kind, counters, 1, |phase, n| phase.cut += n);
+            count(header.kind, counters, 1, |phase, n| phase.trimmed += n);
             return Ok(());
         }
         if !want.insert(header.slot, now) {

@@ -82,13 +82,7 @@ impl Counter {
     }
 
     fn outside(&self, index: u64) -> ControlError {
-        let (name, size) = (self.name.clone(), self.cells.len());
-        ControlError::Index {
-            kind: "counter",
-            name,
-            index,
-            size,
-        }
+        ControlError::index(&format!("counter {}", self.name), index, self.cells.len())
     }
 }
 

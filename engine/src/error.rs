@@ -117,281 +117,37 @@ pub enum ErrorKind {
 
 /// Why a control-plane request is rejected. It then changes nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ControlError {
-    /// The P4Info has no object of this kind with this id.
-    #[error("{kind} {id:#010x} is not in the P4Info")]
-    UnknownId {
-        /// Kind of object: `table`, `counter`, …
-        kind: &'static str,
-        /// The id.
-        id: u32,
-    },
-    /// A match field is unknown, given twice or missing.
-    #[error("{owner}: match field {field}: {what}")]
-    MatchField {
-        /// The table or value set, by kind and name.
-        owner: String,
-        /// The match field's id.
-        field: u32,
-        /// The reason.
-        what: String,
-    },
-    /// The priority is missing or must not be given.
-    #[error("{owner}: priority {priority}: {what}")]
-    Priority {
-        /// The table, by kind and name.
-        owner: String,
-        /// The priority given.
-        priority: i32,
-        /// The expected value.
-        what: &'static str,
-    },
-    /// The table does not have the action, or the action does not have these parameters.
-    #[error("{owner}: action {action:#010x}: {what}")]
-    Action {
-        /// The table or action profile, by kind and name.
-        owner: String,
-        /// The action's id.
-        action: u32,
-        /// The reason.
-        what: String,
-    },
-    /// The table does not allow the action there.
-    #[error("{owner}: action {action:#010x}: {what}")]
-    ActionScope {
-        /// The table or action profile, by kind and name.
-        owner: String,
-        /// The action's id.
-        action: u32,
-        /// Where the table allows it.
-        what: &'static str,
-    },
-    /// A value is empty or does not fit its width.
-    #[error("{what} is {bits} bits wide: {fault}")]
-    Value {
-        /// The field or parameter.
-        what: String,
-        /// Its width in bits.
-        bits: u32,
-        /// The reason.
-        fault: &'static str,
-    },
-    /// The table has no key, so only a default entry.
-    #[error("table {table} has no key: only its default entry can be changed")]
-    Keyless {
-        /// The table's name.
-        table: String,
-    },
-    /// The program declares the entry, the table's entries or the default action constant.
-    #[error("table {table}: {what} is constant in the program")]
-    Constant {
-        /// The table's name.
-        table: String,
-        /// The constant object.
-        what: &'static str,
-    },
-    /// No entry has this key (and priority).
-    #[error("table {table} has no such entry")]
-    NoSuchEntry {
-        /// The table's name.
-        table: String,
-    },
-    /// An entry with this key (and priority) exists.
-    #[error("table {table} has this entry already")]
-    EntryExists {
-        /// The table's name.
-        table: String,
-    },
-    /// The table is full: it has as many entries as its size in P4Info.
-    #[error("table {table} is full: {size} entries")]
-    TableFull {
-        /// The table's name.
-        table: String,
-        /// Its size in entries.
-        size: usize,
-    },
-    /// The entry has an idle timeout, and its table supports none.
-    #[error("table {table} does not support idle timeouts: expected idle_timeout_ns 0")]
-    NoIdleTimeouts {
-        /// The table's name.
-        table: String,
-    },
-    /// The entry refers to an action profile, and its table has none.
-    #[error("table {table} has no action profile: expected an action, not a member, group or set")]
-    NoProfile {
-        /// The table's name.
-        table: String,
-    },
-    /// A write to an action profile is invalid.
-    #[error("action profile {profile}: {what}")]
-    Profile {
-        /// The profile's name.
-        profile: String,
-        /// The reason and the expected value.
-        what: String,
-    },
-    /// A set uses other size semantics than the program.
-    #[error(
-        "action profile {profile} counts sizes by {own}, which cannot be changed for one group"
-    )]
-    SizeSemantics {
-        /// The profile's name.
-        profile: String,
-        /// `members` or `weights`.
-        own: &'static str,
-    },
-    /// The action profile has no such member or group.
-    #[error("action profile {profile} has no {kind} {id}")]
-    NoSuchShared {
-        /// The profile's name.
-        profile: String,
-        /// `member` or `group`.
-        kind: &'static str,
-        /// Its id.
-        id: u32,
-    },
-    /// The member or group exists.
-    #[error("action profile {profile} has {kind} {id} already")]
-    SharedExists {
-        /// The profile's name.
-        profile: String,
-        /// `member` or `group`.
-        kind: &'static str,
-        /// Its id.
-        id: u32,
-    },
-    /// The member or group cannot be deleted because something refers to it.
-    #[error("action profile {profile}: {by} refers to {kind} {id}")]
-    InUse {
-        /// The profile's name.
-        profile: String,
-        /// `member` or `group`.
-        kind: &'static str,
-        /// Its id.
-        id: u32,
-        /// The object that refers to it.
-        by: &'static str,
-    },
-    /// The action profile is full.
-    #[error("action profile {profile}: {what} would be {found}, the limit is {limit}")]
-    ProfileFull {
-        /// The profile's name.
-        profile: String,
-        /// The limited quantity.
-        what: &'static str,
-        /// The value after the request.
-        found: usize,
-        /// The limit.
-        limit: usize,
-    },
-    /// The value set has fewer places than members.
-    #[error("value set {set}: {found} members, there is room for {size}")]
-    ValueSetFull {
-        /// The value set's name.
-        set: String,
-        /// Number of members after the request.
-        found: usize,
-        /// The value set's size.
-        size: usize,
-    },
-    /// Two members of a value set are equal.
-    #[error("value set {set}: member {member} is there twice")]
-    ValueSetTwice {
-        /// The value set's name.
-        set: String,
-        /// Position of the member that repeats an earlier one, from 0.
-        member: usize,
-    },
-    /// The table has no direct resource of that kind.
-    #[error("table {table} has no direct {kind}")]
-    NoDirect {
-        /// The table's name.
-        table: String,
-        /// `counter` or `meter`.
-        kind: &'static str,
-    },
-    /// The index is outside the array.
-    #[error("{kind} {name}: index {index} is outside 0..{size}")]
-    Index {
-        /// `counter`, `meter` or `register`.
-        kind: &'static str,
-        /// The array's name.
-        name: String,
-        /// The index asked for.
-        index: u64,
-        /// The array's size.
-        size: usize,
-    },
-    /// A meter's rates or bursts are inconsistent.
-    #[error("meter {name}: {what}")]
-    Meter {
-        /// The meter's name.
-        name: String,
-        /// The expected value.
-        what: &'static str,
-    },
-    /// A multicast group or clone session is invalid.
-    #[error("{kind} {id}: {what}")]
-    Replication {
-        /// `multicast group` or `clone session`.
-        kind: &'static str,
-        /// Its id.
-        id: u32,
-        /// The reason.
-        what: String,
-    },
-    /// The multicast group or clone session does not exist.
-    #[error("there is no {kind} {id}")]
-    NoSuchReplication {
-        /// `multicast group` or `clone session`.
-        kind: &'static str,
-        /// Its id.
-        id: u32,
-    },
-    /// The multicast group or clone session exists.
-    #[error("{kind} {id} exists already")]
-    ReplicationExists {
-        /// `multicast group` or `clone session`.
-        kind: &'static str,
-        /// Its id.
-        id: u32,
-    },
-    /// The replication engine is full.
-    #[error("{kind} {id}: {what} would be {found}, the limit is {limit}")]
-    ReplicationFull {
-        /// `multicast group` or `clone session`.
-        kind: &'static str,
-        /// Its id.
-        id: u32,
-        /// The limited quantity.
-        what: &'static str,
-        /// The value after the request.
-        found: usize,
-        /// The limit.
-        limit: usize,
-    },
+#[error("{text}")]
+pub struct ControlError {
+    kind: ErrorKind,
+    text: String,
 }
 
 impl ControlError {
+    pub(super) fn new(kind: ErrorKind, text: impl Into<String>) -> ControlError {
+        let text = text.into();
+        ControlError { kind, text }
+    }
+
+    /// Returns the error of a request that is invalid for this program.
+    pub(super) fn invalid(text: impl Into<String>) -> ControlError {
+        ControlError::new(ErrorKind::InvalidArgument, text)
+    }
+
+    /// Returns the error of a value that is empty or does not fit its width.
+    pub(super) fn value(what: &str, bits: u32, fault: &str) -> ControlError {
+        let text = format!("{what} is {bits} bits wide: {fault}");
+        ControlError::new(ErrorKind::OutOfRange, text)
+    }
+
+    /// Returns the error of an index outside an array.
+    pub(super) fn index(array: &str, index: u64, size: usize) -> ControlError {
+        let text = format!("{array}: index {index} is outside 0..{size}");
+        ControlError::new(ErrorKind::OutOfRange, text)
+    }
+
     /// Returns the gRPC status code that the P4Runtime specification assigns to this error.
     pub fn kind(&self) -> ErrorKind {
-        use ControlError::*;
-        match self {
-            Value { .. } | Index { .. } => ErrorKind::OutOfRange,
-            MatchField { .. } | Priority { .. } | Action { .. } | Keyless { .. } => {
-                ErrorKind::InvalidArgument
-            }
-            NoDirect { .. } | Meter { .. } | Replication { .. } => ErrorKind::InvalidArgument,
-            NoProfile { .. } | Profile { .. } | NoIdleTimeouts { .. } => ErrorKind::InvalidArgument,
-            UnknownId { .. } | NoSuchEntry { .. } | NoSuchReplication { .. } => ErrorKind::NotFound,
-            NoSuchShared { .. } => ErrorKind::NotFound,
-            EntryExists { .. } | ReplicationExists { .. } => ErrorKind::AlreadyExists,
-            SharedExists { .. } | ValueSetTwice { .. } => ErrorKind::AlreadyExists,
-            TableFull { .. } | ReplicationFull { .. } => ErrorKind::ResourceExhausted,
-            ProfileFull { .. } | ValueSetFull { .. } => ErrorKind::ResourceExhausted,
-            InUse { .. } => ErrorKind::FailedPrecondition,
-            SizeSemantics { .. } => ErrorKind::Unimplemented,
-            ActionScope { .. } | Constant { .. } => ErrorKind::PermissionDenied,
-        }
+        self.kind
     }
 }

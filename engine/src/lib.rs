@@ -513,7 +513,8 @@ fn ids(ids: impl Iterator<Item = u32>) -> BTreeMap<u32, usize> {
 }
 
 fn find(kind: &'static str, ids: &BTreeMap<u32, usize>, id: u32) -> Result<usize, ControlError> {
-    ids.get(&id)
-        .copied()
-        .ok_or(ControlError::UnknownId { kind, id })
+    ids.get(&id).copied().ok_or_else(|| {
+        let text = format!("{kind} {id:#010x} is not in the P4Info");
+        ControlError::new(ErrorKind::NotFound, text)
+    })
 }

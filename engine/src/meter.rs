@@ -57,10 +57,9 @@ impl MeterConfig {
         if self.pir >= self.cir {
             return Ok(());
         }
-        Err(ControlError::Meter {
-            name: name.into(),
-            what: "the peak rate must not be below the committed rate",
-        })
+        Err(ControlError::invalid(format!(
+            "meter {name}: the peak rate must not be below the committed rate"
+        )))
     }
 }
 
@@ -271,13 +270,7 @@ impl Meter {
     }
 
     fn outside(&self, index: u64) -> ControlError {
-        let (name, size) = (self.name.clone(), self.cells.len());
-        ControlError::Index {
-            kind: "meter",
-            name,
-            index,
-            size,
-        }
+        ControlError::index(&format!("meter {}", self.name), index, self.cells.len())
     }
 }
 

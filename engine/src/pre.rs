@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::error::ControlError;
+use super::error::{ControlError, ErrorKind};
 
 const GROUP: &str = "multicast group";
 const SESSION: &str = "clone session";
@@ -65,7 +65,7 @@ impl Pre {
     pub fn insert_group(&mut self, id: u32, replicas: Vec<Replica>) -> Result<(), ControlError> {
         self.check(GROUP, id, u32::from(u16::MAX), &replicas)?;
         if self.groups.contains_key(&id) {
-            return Err(ControlError::ReplicationExists { kind: GROUP, id });
+            return Err(exists(GROUP, id));
         }
         full(
             GROUP,
@@ -82,15 +82,14 @@ impl Pre {
     pub fn modify_group(&mut self, id: u32, replicas: Vec<Replica>) -> Result<(), ControlError> {
         self.check(GROUP, id, u32::from(u16::MAX), &replicas)?;
         let group = self.groups.get_mut(&id);
-        *group.ok_or(ControlError::NoSuchReplication { kind: GROUP, id })? = replicas;
+        *group.ok_or_else(|| missing(GROUP, id))? = replicas;
         Ok(())
     }
 
     /// Removes a group. Later packets to it are dropped.
     pub fn delete_group(&mut self, id: u32) -> Result<(), ControlError> {
         let gone = self.groups.remove(&id);
-        gone.map(|_| ())
-            .ok_or(ControlError::NoSuchReplication { kind: GROUP, id })
+        gone.map(|_| ()).ok_or_else(|| missing(GROUP, id))
     }
 
     /// Iterates over clone sessions.
@@ -107,7 +106,7 @@ impl Pre {
     pub fn insert_session(&mut self, id: u32, session: CloneSession) -> Result<(), ControlError> {
         self.check_session(id, &session)?;
         if self.sessions.contains_key(&id) {
-            return Err(ControlError::ReplicationExists { kind: SESSION, id });
+            return Err(exists(SESSION, id));
         }
         full(
             SESSION,
@@ -124,23 +123,22 @@ impl Pre {
     pub fn modify_session(&mut self, id: u32, session: CloneSession) -> Result<(), ControlError> {
         self.check_session(id, &session)?;
         let found = self.sessions.get_mut(&id);
-        *found.ok_or(ControlError::NoSuchReplication { kind: SESSION, id })? = session;
+        *found.ok_or_else(|| missing(SESSION, id))? = session;
         Ok(())
     }
 
     /// Removes a clone session. Later clones to it are not made.
     pub fn delete_session(&mut self, id: u32) -> Result<(), ControlError> {
         let gone = self.sessions.remove(&id);
-        gone.map(|_| ())
-            .ok_or(ControlError::NoSuchReplication { kind: SESSION, id })
+        gone.map(|_| ()).ok_or_else(|| missing(SESSION, id))
     }
 
     fn check_session(&self, id: u32, session: &CloneSession) -> Result<(), ControlError> {
         let class = session.class_of_service;
         if class > MAX_PRIORITY {
-            let what = format!("class of service {class}, expected 0 to {MAX_PRIORITY}");
-            let kind = SESSION;
-            return Err(ControlError::Replication { kind, id, what });
+            return Err(ControlError::invalid(format!(
+                "{SESSION} {id}: class of service {class}, expected 0 to {MAX_PRIORITY}"
+            )));
         }
         self.check(SESSION, id, MAX_SESSION, &session.replicas)
     }
@@ -153,8 +151,8 @@ impl Pre {
         replicas: &[Replica],
     ) -> Result<(), ControlError> {
         if id == 0 || id > max_id {
-            let what = format!("the id must be in 1..={max_id}");
-            return Err(ControlError::Replication { kind, id, what });
+            let text = format!("{kind} {id}: the id must be in 1..={max_id}");
+            return Err(ControlError::invalid(text));
         }
         full(
             kind,
@@ -167,8 +165,9 @@ impl Pre {
         sorted.sort_unstable();
         if let Some(pair) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
             let (port, rid) = pair[0];
-            let what = format!("replica of port {port}, instance {rid} is given twice");
-            return Err(ControlError::Replication { kind, id, what });
+            return Err(ControlError::invalid(format!(
+                "{kind} {id}: replica of port {port}, instance {rid} is given twice"
+            )));
         }
         Ok(())
     }
@@ -187,15 +186,21 @@ fn full(
     limit: usize,
 ) -> Result<(), ControlError> {
     if found > limit {
-        return Err(ControlError::ReplicationFull {
-            kind,
-            id,
-            what,
-            found,
-            limit,
-        });
+        let text = format!("{kind} {id}: {what} would be {found}, the limit is {limit}");
+        return Err(ControlError::new(ErrorKind::ResourceExhausted, text));
     }
     Ok(())
+}
+
+fn missing(kind: &str, id: u32) -> ControlError {
+    ControlError::new(ErrorKind::NotFound, format!("there is no {kind} {id}"))
+}
+
+fn exists(kind: &str, id: u32) -> ControlError {
+    ControlError::new(
+        ErrorKind::AlreadyExists,
+        format!("{kind} {id} exists already"),
+    )
 }
 
 #[cfg(test)]

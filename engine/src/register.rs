@@ -111,11 +111,7 @@ impl Register {
     }
 
     fn fault(&self, fault: &'static str) -> ControlError {
-        ControlError::Value {
-            what: format!("register {}", self.name),
-            bits: self.width(),
-            fault,
-        }
+        ControlError::value(&format!("register {}", self.name), self.width(), fault)
     }
 
     fn find(&self, index: u64) -> Result<Slot, ControlError> {
@@ -179,13 +175,7 @@ impl Register {
     }
 
     fn outside(&self, index: u64) -> ControlError {
-        let (name, size) = (self.name.clone(), self.size);
-        ControlError::Index {
-            kind: "register",
-            name,
-            index,
-            size,
-        }
+        ControlError::index(&format!("register {}", self.name), index, self.size)
     }
 }
 
@@ -243,7 +233,7 @@ mod tests {
         for (width, bytes) in [(8, &[0x00, 0x9d][..]), (12, &[0x8d, 0x1d]), (16, &[])] {
             let mut register = int(width);
             let error = register.write(0, bytes).unwrap_err();
-            assert!(matches!(error, ControlError::Value { .. }), "{error}");
+            assert_eq!(error.kind(), crate::ErrorKind::OutOfRange, "{error}");
             assert_eq!(register.read(0).unwrap(), [0]);
         }
     }

@@ -16,11 +16,7 @@ pub(super) fn check_bytes(
     } else {
         return Ok(());
     };
-    Err(ControlError::Value {
-        what: what(),
-        bits,
-        fault,
-    })
+    Err(ControlError::value(&what(), bits, fault))
 }
 
 /// The shortest form of a number, at least one byte.

@@ -1,7 +1,7 @@
 //! Parser value sets: what a `select` compares with, and the control plane changes.
 
 use super::bits::Slot;
-use super::error::ControlError;
+use super::error::{ControlError, ErrorKind};
 use super::p4info::FieldInfo;
 use super::table::{FieldMatch, Key, KeyField, Matcher, Owner};
 
@@ -77,13 +77,12 @@ impl ValueSet {
     /// There are more members than it has room for, two are the same, or one has fields that are
     /// not the set's; then nothing has changed.
     pub fn set(&mut self, members: &[Vec<FieldMatch>]) -> Result<(), ControlError> {
-        let set = || self.name.clone();
         if members.len() > self.size {
-            return Err(ControlError::ValueSetFull {
-                set: set(),
-                found: members.len(),
-                size: self.size,
-            });
+            let (set, found, size) = (&self.name, members.len(), self.size);
+            return Err(ControlError::new(
+                ErrorKind::ResourceExhausted,
+                format!("value set {set}: {found} members, there is room for {size}"),
+            ));
         }
         let priority = if self.key.has_priority() { PRIORITY } else { 0 };
         let (mut matcher, mut canonical) = (self.key.matcher(), Vec::new());
@@ -91,10 +90,8 @@ impl ValueSet {
             let owner = Owner::ValueSet(&self.name);
             let (key, written) = self.key.encode(owner, member, priority)?;
             if matcher.find(&key).is_some() {
-                return Err(ControlError::ValueSetTwice {
-                    set: set(),
-                    member: at,
-                });
+                let text = format!("value set {}: member {at} is there twice", self.name);
+                return Err(ControlError::new(ErrorKind::AlreadyExists, text));
             }
             matcher.insert(&key, at as u32);
             canonical.push(written);

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use self::slots::Slots;
 use super::checksum::Calculation;
-use super::error::ControlError;
+use super::error::{ControlError, ErrorKind};
 use super::table::{ActionCall, Owner, Signature};
 
 /// Size semantics of a selector (P4Runtime §6.4.3).
@@ -276,11 +276,13 @@ impl Profile {
     }
 
     fn missing(&self, kind: &'static str, id: u32) -> ControlError {
-        ControlError::NoSuchShared {
-            profile: self.declared.name.clone(),
-            kind,
-            id,
-        }
+        let text = format!("{} has no {kind} {id}", self.owner());
+        ControlError::new(ErrorKind::NotFound, text)
+    }
+
+    fn error(&self, kind: ErrorKind, what: impl Into<String>) -> ControlError {
+        let (owner, what) = (self.owner(), what.into());
+        ControlError::new(kind, format!("{owner}: {what}"))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::super::error::ControlError;
+use super::super::error::{ControlError, ErrorKind};
 use super::super::table::{ActionCall, ActionScope, EntryAction, OneShot, SizeUnit, WeightedCall};
 use super::{
     Bound, Choice, GROUP, Group, GroupMember, MEMBER, Member, PortState, Profile, Selector,
@@ -238,8 +238,10 @@ impl Profile {
             SizeSemantics::SumOfMembers { .. } => ("members", SizeUnit::Members),
         };
         if set.names_size.is_some_and(|asked| asked != unit) {
-            let profile = self.declared.name.clone();
-            return Err(ControlError::SizeSemantics { profile, own });
+            let owner = self.owner();
+            let text =
+                format!("{owner} counts sizes by {own}, which cannot be changed for one group");
+            return Err(ControlError::new(ErrorKind::Unimplemented, text));
         }
         let weights = set.actions.iter().map(|one| one.weight);
         let used = self.check_weights("the set", weights)?;
@@ -443,10 +445,11 @@ impl Profile {
         let owner = self.owner();
         let actions = &self.declared.actions;
         let action = actions.iter().position(|known| known.id == call.action);
-        let action = action.ok_or_else(|| ControlError::Action {
-            owner: owner.to_string(),
-            action: call.action,
-            what: "it is not an action of its tables".into(),
+        let action = action.ok_or_else(|| {
+            let action = call.action;
+            ControlError::invalid(format!(
+                "{owner}: action {action:#010x}: it is not an action of its tables"
+            ))
         })?;
         actions[action].check_scope(owner, ActionScope::DefaultOnly)?;
         let args = actions[action].arguments(owner, call)?;
@@ -485,36 +488,22 @@ impl Profile {
         if found <= limit {
             return Ok(());
         }
-        Err(ControlError::ProfileFull {
-            profile: self.declared.name.clone(),
-            what,
-            found,
-            limit,
-        })
+        let what = format!("{what} would be {found}, the limit is {limit}");
+        Err(self.error(ErrorKind::ResourceExhausted, what))
     }
 
     fn wrong(&self, what: impl Into<String>) -> ControlError {
-        ControlError::Profile {
-            profile: self.declared.name.clone(),
-            what: what.into(),
-        }
+        self.error(ErrorKind::InvalidArgument, what)
     }
 
     fn exists(&self, kind: &'static str, id: u32) -> ControlError {
-        ControlError::SharedExists {
-            profile: self.declared.name.clone(),
-            kind,
-            id,
-        }
+        let text = format!("{} has {kind} {id} already", self.owner());
+        ControlError::new(ErrorKind::AlreadyExists, text)
     }
 
     fn in_use(&self, kind: &'static str, id: u32, by: &'static str) -> ControlError {
-        ControlError::InUse {
-            profile: self.declared.name.clone(),
-            kind,
-            id,
-            by,
-        }
+        let what = format!("{by} refers to {kind} {id}");
+        self.error(ErrorKind::FailedPrecondition, what)
     }
 }
 

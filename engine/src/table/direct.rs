@@ -78,9 +78,6 @@ impl Table {
     }
 
     fn no_direct(&self, kind: &'static str) -> ControlError {
-        ControlError::NoDirect {
-            table: self.declared.name.clone(),
-            kind,
-        }
+        ControlError::invalid(format!("table {} has no direct {kind}", self.declared.name))
     }
 }

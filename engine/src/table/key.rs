@@ -148,8 +148,10 @@ impl Key {
             } else {
                 continue;
             };
-            let (owner, field, what) = (owner.to_string(), given.field, fault.into());
-            return Err(ControlError::MatchField { owner, field, what });
+            let field = given.field;
+            return Err(ControlError::invalid(format!(
+                "{owner}: match field {field}: {fault}"
+            )));
         }
         let mut key = EntryKey {
             value: vec![0; self.words].into(),
@@ -194,11 +196,9 @@ impl Key {
             false if priority != 0 => "it must be 0: the key tells which entry wins",
             _ => return Ok(()),
         };
-        Err(ControlError::Priority {
-            owner: owner.to_string(),
-            priority,
-            what,
-        })
+        Err(ControlError::invalid(format!(
+            "{owner}: priority {priority}: {what}"
+        )))
     }
 }
 
@@ -246,11 +246,11 @@ impl KeyField {
         let words = |number: &BigUint| -> Result<Vec<u64>, ControlError> {
             match number.bits() <= inner.into() {
                 true => Ok(words_of(number, inner)),
-                false => Err(ControlError::Value {
-                    what: what(),
-                    bits: inner,
-                    fault: "the value does not fit",
-                }),
+                false => Err(ControlError::value(
+                    &what(),
+                    inner,
+                    "the value does not fit",
+                )),
             }
         };
         let bits =
@@ -348,12 +348,8 @@ impl KeyField {
     }
 
     fn wrong(&self, owner: Owner, what: impl Into<String>) -> ControlError {
-        let (owner, what) = (owner.to_string(), format!("{}: {}", self.name, what.into()));
-        ControlError::MatchField {
-            owner,
-            field: self.id,
-            what,
-        }
+        let (field, name, what) = (self.id, &self.name, what.into());
+        ControlError::invalid(format!("{owner}: match field {field}: {name}: {what}"))
     }
 }
 
@@ -389,9 +385,9 @@ mod tests {
         let error = key
             .encode(Owner::Table("t"), matches, priority)
             .unwrap_err();
-        let kind = match error {
-            ControlError::Value { .. } => ErrorKind::OutOfRange,
-            _ => ErrorKind::InvalidArgument,
+        let kind = match error.to_string().contains(" bits wide: ") {
+            true => ErrorKind::OutOfRange,
+            false => ErrorKind::InvalidArgument,
         };
         assert_eq!(error.kind(), kind);
         error.to_string()

@@ -28,7 +28,7 @@ use super::action::Machine;
 use super::bits::Slot;
 use super::checksum::Calculation;
 use super::counter::CounterCell;
-use super::error::ControlError;
+use super::error::{ControlError, ErrorKind};
 use super::meter::{Color, MeterCell, MeterUnit};
 use super::pipeline::Node;
 use super::profile::{Choice, Profile};
@@ -350,8 +350,10 @@ impl Table {
         if timeout_ns == 0 || self.declared.idle_timeouts {
             return Ok(());
         }
-        let table = self.declared.name.clone();
-        Err(ControlError::NoIdleTimeouts { table })
+        Err(ControlError::invalid(format!(
+            "table {} does not support idle timeouts: expected idle_timeout_ns 0",
+            self.declared.name
+        )))
     }
 
     fn find(&self, key: &[FieldMatch], priority: i32) -> Result<u32, ControlError> {
@@ -359,8 +361,9 @@ impl Table {
             self.declared
                 .key
                 .encode(Owner::Table(&self.declared.name), key, priority)?;
-        let missing = || ControlError::NoSuchEntry {
-            table: self.declared.name.clone(),
+        let missing = || {
+            let text = format!("table {} has no such entry", self.declared.name);
+            ControlError::new(ErrorKind::NotFound, text)
         };
         self.matcher.find(&key).ok_or_else(missing)
     }
@@ -389,10 +392,11 @@ impl Table {
         let found = actions
             .iter()
             .position(|known| known.signature.id == call.action);
-        let action = found.ok_or_else(|| ControlError::Action {
-            owner: owner.to_string(),
-            action: call.action,
-            what: "it is not an action of this table".into(),
+        let action = found.ok_or_else(|| {
+            let action = call.action;
+            ControlError::invalid(format!(
+                "{owner}: action {action:#010x}: it is not an action of this table"
+            ))
         })?;
         let signature = &actions[action].signature;
         signature.check_scope(owner, forbidden)?;
@@ -429,10 +433,11 @@ impl Table {
     }
 
     fn constant(&self, what: &'static str) -> ControlError {
-        ControlError::Constant {
-            table: self.declared.name.clone(),
-            what,
-        }
+        let text = format!(
+            "table {}: {what} is constant in the program",
+            self.declared.name
+        );
+        ControlError::new(ErrorKind::PermissionDenied, text)
     }
 }
 

@@ -1,7 +1,7 @@
 //! An action for the control plane: its id, its parameters, and where tables allow it.
 
 use super::super::bits::{SLACK, Slot};
-use super::super::error::ControlError;
+use super::super::error::{ControlError, ErrorKind};
 use super::super::value::check_bytes;
 use super::entry::ActionCall;
 use super::key::Owner;
@@ -44,22 +44,19 @@ impl Signature {
         if self.scope != forbidden {
             return Ok(());
         }
-        Err(ControlError::ActionScope {
-            owner: owner.to_string(),
-            action: self.id,
-            what: match forbidden {
-                ActionScope::DefaultOnly => "it can only be the default action",
-                _ => "it cannot be the default action",
-            },
-        })
+        let what = match forbidden {
+            ActionScope::DefaultOnly => "it can only be the default action",
+            _ => "it cannot be the default action",
+        };
+        let text = format!("{owner}: action {:#010x}: {what}", self.id);
+        Err(ControlError::new(ErrorKind::PermissionDenied, text))
     }
 
     /// Arguments by parameter id, as the action reads them.
     pub fn arguments(&self, owner: Owner, call: &ActionCall) -> Result<Box<[u8]>, ControlError> {
-        let wrong = |what: String| ControlError::Action {
-            owner: owner.to_string(),
-            action: call.action,
-            what,
+        let wrong = |what: String| {
+            let action = call.action;
+            ControlError::invalid(format!("{owner}: action {action:#010x}: {what}"))
         };
         for (index, (id, _)) in call.params.iter().enumerate() {
             if !self.params.iter().any(|param| param.id == *id) {

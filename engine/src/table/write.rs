@@ -2,7 +2,7 @@
 
 use std::ops::{Deref, DerefMut};
 
-use super::super::error::ControlError;
+use super::super::error::{ControlError, ErrorKind};
 use super::super::profile::Profile;
 use super::{ActionScope, Age, Entry, EntryAction, FieldMatch, Owner, Table, TableEntry, Target};
 
@@ -59,24 +59,26 @@ impl<'a> TableMut<'a> {
     fn add(&mut self, entry: TableEntry, is_const: bool) -> Result<(), ControlError> {
         let (table, size) = (self.table.declared.name.clone(), self.table.declared.size);
         if self.table.declared.key.fields.is_empty() {
-            return Err(ControlError::Keyless { table });
+            return Err(ControlError::invalid(format!(
+                "table {table} has no key: only its default entry can be changed"
+            )));
         }
         let owner = Owner::Table(&table);
         let key = &self.table.declared.key;
         let (key, written) = key.encode(owner, &entry.key, entry.priority)?;
         let Some(action) = &entry.action else {
-            return Err(ControlError::Action {
-                owner: owner.to_string(),
-                action: 0,
-                what: "an entry needs an action".into(),
-            });
+            return Err(ControlError::invalid(format!(
+                "{owner}: an entry needs an action"
+            )));
         };
         self.table.check_idle_timeout(entry.idle_timeout_ns)?;
         let target = self.target(action)?;
         let refused = if self.table.matcher.find(&key).is_some() {
-            Some(ControlError::EntryExists { table })
+            let text = format!("table {table} has this entry already");
+            Some(ControlError::new(ErrorKind::AlreadyExists, text))
         } else if self.table.len() >= size {
-            Some(ControlError::TableFull { table, size })
+            let text = format!("table {table} is full: {size} entries");
+            Some(ControlError::new(ErrorKind::ResourceExhausted, text))
         } else {
             None
         };
@@ -230,8 +232,9 @@ impl<'a> TableMut<'a> {
     }
 
     fn no_profile(&self) -> ControlError {
-        ControlError::NoProfile {
-            table: self.table.declared.name.clone(),
-        }
+        ControlError::invalid(format!(
+            "table {} has no action profile: expected an action, not a member, group or set",
+            self.table.declared.name
+        ))
     }
 }

@@ -19,7 +19,7 @@ use super::{
     ResponseStream, Service, arrays, check_count, digests, direct, no_pipeline, profile,
     replication, value_set,
 };
-use crate::engine::{ControlError, EntryAction, EntryView, Table};
+use crate::engine::{EntryAction, EntryView, ErrorKind, Table};
 use crate::pipeline::Pipeline;
 use crate::target::Refusal;
 
@@ -318,18 +318,18 @@ pub(super) fn select(
         return Ok(());
     }
     let key = key(request.r#match.clone())?;
-    match table.get(&key, request.priority) {
+    // Without the priority that the table's entries have, the key alone may stand for several.
+    let several = request.priority == 0 && table.has_priority();
+    let found = table.get(&key, if several { 1 } else { request.priority });
+    match found {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
+        _ if several => walk(table, scan, |view| {
+            if has_key(&view, &key) && passes(&view) {
+                each(view);
+            }
+        }),
         Ok(view) if passes(&view) => each(view),
-        Ok(_) | Err(ControlError::NoSuchEntry { .. }) => {}
-        // Without the priority that the table's entries have, the key alone may stand for several.
-        Err(ControlError::Priority { .. }) if request.priority == 0 => {
-            walk(table, scan, |view| {
-                if has_key(&view, &key) && passes(&view) {
-                    each(view);
-                }
-            });
-        }
-        Err(error) => return Err(error.into()),
+        _ => {}
     }
     Ok(())
 }

@@ -6,14 +6,12 @@
 
 mod p4runtime;
 mod packets;
-mod pcap;
 mod programs;
 pub mod target;
 mod updates;
 
 pub use p4runtime::p4runtime;
 pub use packets::packets;
-pub use pcap::pcap;
 
 use ultima_p4runtime::config::v1::P4Info;
 use ultima_p4runtime::names::Names;
@@ -103,10 +101,5 @@ mod tests {
     #[test]
     fn p4runtime() {
         run("p4runtime", super::p4runtime);
-    }
-
-    #[test]
-    fn pcap() {
-        run("pcap", super::pcap);
     }
 }

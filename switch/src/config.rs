@@ -6,7 +6,6 @@ use std::os::fd::{OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use ultima_grpc::tls::ServerTls;
 
@@ -32,8 +31,6 @@ pub enum Attach {
     Inherited(RawFd),
     /// One end of such a pair within one process.
     Socket(OwnedFd),
-    /// Pcap files: frames of one enter, frames that leave are written to the other.
-    Pcap(PcapFiles),
 }
 
 impl Attach {
@@ -48,36 +45,6 @@ impl Attach {
     }
 }
 
-/// The files of a port that replays a capture.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PcapFiles {
-    /// Frames of this file enter the switch, once.
-    pub input: Option<PathBuf>,
-    /// Frames that leave the port go to this file. Without it, the port has no peer.
-    pub output: Option<PathBuf>,
-    /// True: frames enter at their times in the file, relative to the first. False: as fast as the switch takes them.
-    pub timed: bool,
-    /// True: replaces an existing output file. False: an existing file is an error.
-    pub overwrite: bool,
-}
-
-impl fmt::Display for PcapFiles {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.timed { PCAP_TIMED } else { PCAP })?;
-        if let Some(input) = &self.input {
-            write!(f, "{}", input.display())?;
-        }
-        match &self.output {
-            Some(output) => write!(f, ",{}", output.display()),
-            None => Ok(()),
-        }
-    }
-}
-
-/// Prefix of a [`PcapFiles`] on a command line.
-const PCAP: &str = "pcap:";
-const PCAP_TIMED: &str = "pcap-timed:";
-
 impl fmt::Display for Attach {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         use std::os::fd::AsRawFd;
@@ -86,13 +53,12 @@ impl fmt::Display for Attach {
             Attach::Unix(path) => write!(f, "unix:{}", path.display()),
             Attach::Inherited(fd) => write!(f, "fd:{fd}"),
             Attach::Socket(socket) => write!(f, "fd:{}", socket.as_raw_fd()),
-            Attach::Pcap(files) => files.fmt(f),
         }
     }
 }
 
 /// A port and its attachment in the form of the command line: `3@veth0`,
-/// `3@unix:/run/p3.sock`, `3@fd:7`, `3@pcap:in.pcap,out.pcap`.
+/// `3@unix:/run/p3.sock`, `3@fd:7`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortSpec {
     /// Port number, at most [`MAX_PORT`].
@@ -101,8 +67,7 @@ pub struct PortSpec {
     pub attach: AttachSpec,
 }
 
-/// An attachment in the form of the command line: `veth0`, `unix:/run/p3.sock`, `fd:7`,
-/// `pcap:in.pcap,out.pcap`.
+/// An attachment in the form of the command line: `veth0`, `unix:/run/p3.sock`, `fd:7`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AttachSpec(NamedAttach);
 
@@ -111,7 +76,6 @@ enum NamedAttach {
     Interface(String),
     Unix(PathBuf),
     Inherited(RawFd),
-    Pcap(PcapFiles),
 }
 
 impl From<AttachSpec> for Attach {
@@ -120,7 +84,6 @@ impl From<AttachSpec> for Attach {
             NamedAttach::Interface(name) => Attach::Interface(name),
             NamedAttach::Unix(path) => Attach::Unix(path),
             NamedAttach::Inherited(fd) => Attach::Inherited(fd),
-            NamedAttach::Pcap(files) => Attach::Pcap(files),
         }
     }
 }
@@ -145,10 +108,6 @@ impl FromStr for AttachSpec {
             let fd = fd.parse().ok().filter(|fd| *fd > 2);
             NamedAttach::Inherited(fd.ok_or_else(|| {
                 invalid(": expected the number of an inherited descriptor, 3 or more, after `fd:`")
-            })?)
-        } else if let Some(files) = pcap_files(spec) {
-            NamedAttach::Pcap(files.ok_or_else(|| {
-                invalid(": expected a pcap file to replay, `,` and one to write, or one of the two")
             })?)
         } else {
             // dev_valid_name() of Linux.
@@ -183,14 +142,9 @@ impl AttachSpec {
     pub(crate) fn asked_remotely(self) -> Result<Attach, SpecError> {
         match self.0 {
             NamedAttach::Inherited(fd) => Err(SpecError(format!(
-                "`fd:{fd}`: only the process that starts the switch can give descriptors; expected an interface, \
-                 unix:PATH or pcap:IN,OUT"
+                "`fd:{fd}`: only the process that starts the switch can give descriptors; expected an interface or \
+                 unix:PATH"
             ))),
-            // A client that may add ports may not overwrite every file of this process.
-            NamedAttach::Pcap(files) => Ok(Attach::Pcap(PcapFiles {
-                overwrite: false,
-                ..files
-            })),
             NamedAttach::Interface(_) | NamedAttach::Unix(_) => Ok(self.into()),
         }
     }
@@ -202,8 +156,7 @@ impl FromStr for PortSpec {
     fn from_str(spec: &str) -> Result<Self, SpecError> {
         let invalid = |why: String| SpecError(format!("port `{spec}`: {why}"));
         let Some((number, target)) = spec.split_once('@') else {
-            let expected =
-                "expected PORT@INTERFACE, PORT@unix:PATH, PORT@fd:NUMBER or PORT@pcap:IN,OUT";
+            let expected = "expected PORT@INTERFACE, PORT@unix:PATH or PORT@fd:NUMBER";
             return Err(invalid(expected.to_owned()));
         };
         let known = number.parse().ok().filter(|number| *number <= MAX_PORT);
@@ -218,23 +171,6 @@ impl FromStr for PortSpec {
                 .map_err(|error: SpecError| invalid(error.0))?,
         })
     }
-}
-
-/// Parses `pcap:IN,OUT`; either file may be left out. `None` for another attachment, `Some(None)` if both files are missing.
-fn pcap_files(target: &str) -> Option<Option<PcapFiles>> {
-    let (timed, names) = match target.strip_prefix(PCAP_TIMED) {
-        Some(names) => (true, names),
-        None => (false, target.strip_prefix(PCAP)?),
-    };
-    let (input, output) = names.split_once(',').unwrap_or((names, ""));
-    let file = |name: &str| (!name.is_empty()).then(|| PathBuf::from(name));
-    let files = PcapFiles {
-        input: file(input),
-        output: file(output),
-        timed,
-        overwrite: true,
-    };
-    Some((files.input.is_some() || files.output.is_some()).then_some(files))
 }
 
 /// A port.
@@ -289,11 +225,6 @@ pub struct SwitchConfig {
     pub seed: u64,
     /// Counts port statistics by a byte of the frame, too.
     pub stats_key: Option<StatsKey>,
-    /// Delay of replays after the start: time to write table entries.
-    pub replay_after: Duration,
-    /// Ends the switch when all files are replayed and no frame is queued or in flight. Without a file to replay, the switch does
-    /// not end by itself.
-    pub exit_when_done: bool,
     /// Folder for captures, two files for each port. They replace those of an earlier run. A port that is removed and added
     /// again appends to its files.
     pub pcap_dir: Option<PathBuf>,
@@ -323,8 +254,6 @@ impl Default for SwitchConfig {
             cpu_port: None,
             seed: 1,
             stats_key: None,
-            replay_after: Duration::ZERO,
-            exit_when_done: false,
             pcap_dir: None,
             pcap_names: CaptureNames::Number,
             priority_queues: PRIORITIES as u8,

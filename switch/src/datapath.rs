@@ -47,8 +47,8 @@ pub(crate) struct NewPort {
     /// Number of its queues.
     pub(crate) priority_queues: u8,
     pub(crate) capture: Option<Capture>,
-    /// The capture's name.
-    pub(crate) capture_name: String,
+    /// The capture's name; `None` for a port without captures.
+    pub(crate) capture_name: Option<String>,
 }
 
 /// The datapath's connection to controllers.
@@ -298,12 +298,8 @@ impl Datapath {
     /// Flushes captures if that is due, or if `all`.
     pub(crate) fn flush_captures(&mut self, all: bool) {
         if all || self.flush_at.is_some_and(|at| at <= self.clock.now()) {
-            for (port, io) in self.ports.iter_mut().zip(&mut self.attachments) {
-                if let Some(capture) = &mut port.capture {
-                    capture.flush();
-                }
-                io.flush();
-            }
+            let captures = self.ports.iter_mut().filter_map(|it| it.capture.as_mut());
+            captures.for_each(Capture::flush);
             self.flush_at = None;
         }
     }

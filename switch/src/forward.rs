@@ -107,7 +107,6 @@ pub(crate) struct Forwarder {
     waker: Arc<EventFd>,
     commands: Receiver<Command>,
     running: bool,
-    ends_with_replay: bool,
     batch: RxBatch,
 }
 
@@ -139,7 +138,6 @@ impl Forwarder {
             waker,
             commands,
             running: true,
-            ends_with_replay: false,
             batch: RxBatch::new(),
         };
         Ok((forwarder, handle))
@@ -148,11 +146,6 @@ impl Forwarder {
     /// Returns the datapath before forwarding starts.
     pub(crate) fn datapath(&mut self) -> &mut Datapath {
         &mut self.datapath
-    }
-
-    /// Makes [`Forwarder::run`] end when all files are replayed, or with an error if a file cannot be read to its end.
-    pub(crate) fn end_with_replay(&mut self) {
-        self.ends_with_replay = true;
     }
 
     /// Forwards until it is stopped.
@@ -201,10 +194,6 @@ impl Forwarder {
             busy |= self.datapath.serve_ports();
             self.datapath.notify_due();
             self.datapath.flush_captures(false);
-            if self.ends_with_replay && !busy {
-                let done = self.datapath.replay_is_done().map_err(io::Error::other)?;
-                self.running &= !done;
-            }
         }
         self.datapath.flush_captures(true);
         self.datapath.tracer().end_log();

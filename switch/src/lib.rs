@@ -40,7 +40,7 @@ pub mod tm;
 pub mod trace;
 
 pub use config::{
-    Attach, AttachSpec, CaptureNames, PcapFiles, PortConfig, PortSpec, ProgramFiles, SwitchConfig,
+    Attach, AttachSpec, CaptureNames, PortConfig, PortSpec, ProgramFiles, SwitchConfig,
 };
 pub use datapath::unknown_port;
 pub use link::{Link, LinkConfig};

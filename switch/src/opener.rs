@@ -8,10 +8,9 @@ use std::sync::{Mutex, PoisonError};
 use crate::config::{Attach, CaptureNames, PortConfig};
 use crate::datapath::NewPort;
 use crate::notify::Notifier;
-use crate::pcap::{Capture, Present};
+use crate::pcap::Capture;
 use crate::port;
 use crate::port::controller::{self, ControllerPort};
-use crate::port::replay::ReplayPlan;
 use crate::switch::SwitchError;
 use crate::tm::{PRIORITIES, WireConfig};
 
@@ -25,18 +24,13 @@ pub(crate) struct PortOpener {
     pub(crate) priority_queues: u8,
     /// Whether frames may leave through AF_XDP.
     pub(crate) send_rings: bool,
-    replay: ReplayPlan,
     /// Names of captures of this run.
     captured: Mutex<BTreeSet<String>>,
 }
 
 impl PortOpener {
     /// Creates the folder for captures, if one is configured. They have the ports' numbers, and ports have all queues.
-    pub(crate) fn new(
-        seed: u64,
-        pcap_dir: Option<PathBuf>,
-        replay: ReplayPlan,
-    ) -> Result<Self, SwitchError> {
+    pub(crate) fn new(seed: u64, pcap_dir: Option<PathBuf>) -> Result<Self, SwitchError> {
         if let Some(dir) = &pcap_dir {
             std::fs::create_dir_all(dir).map_err(|source| cannot(dir, source))?;
         }
@@ -46,12 +40,11 @@ impl PortOpener {
             pcap_names: CaptureNames::Number,
             priority_queues: PRIORITIES as u8,
             send_rings: true,
-            replay,
             captured: Mutex::default(),
         })
     }
 
-    /// Opens a port's attachment and captures without changing existing files; [`PortOpener::begin`] does that.
+    /// Opens a port's attachment, without its captures; [`PortOpener::begin`] opens them.
     pub(crate) fn open(&self, config: PortConfig) -> Result<NewPort, SwitchError> {
         let PortConfig {
             number,
@@ -63,13 +56,12 @@ impl PortOpener {
             (CaptureNames::Interface, Attach::Interface(name)) => name.clone(),
             _ => number.to_string(),
         };
-        let io = port::open(attach, self.replay, self.send_rings);
+        let io = port::open(attach, self.send_rings);
         let io = io.map_err(|source| SwitchError::Attach {
             port: number,
             attachment: attachment.clone(),
             source,
         })?;
-        let capture = self.capture(&name)?;
         // Ports get different seeds, also on switches with consecutive seeds.
         let seed = self
             .seed
@@ -82,61 +74,36 @@ impl PortOpener {
             wire,
             seed,
             priority_queues: self.priority_queues,
-            capture,
-            capture_name: name,
+            capture: None,
+            capture_name: Some(name),
         })
     }
 
     /// Opens the CPU port. It has no interface, so captures that are named by interface leave it out, as on BMv2.
-    pub(crate) fn open_cpu_port(
-        &self,
-        number: u16,
-        notifier: Notifier,
-    ) -> Result<NewPort, SwitchError> {
-        let name = number.to_string();
-        let capture = match self.pcap_names {
-            CaptureNames::Number => self.capture(&name)?,
-            CaptureNames::Interface => None,
-        };
-        Ok(NewPort {
+    pub(crate) fn open_cpu_port(&self, number: u16, notifier: Notifier) -> NewPort {
+        let by_number = self.pcap_names == CaptureNames::Number;
+        NewPort {
             number,
             attachment: controller::ATTACHMENT.to_owned(),
             io: Box::new(ControllerPort(notifier)),
             wire: WireConfig::default(),
             seed: 0,
             priority_queues: self.priority_queues,
-            capture,
-            capture_name: name,
-        })
+            capture: None,
+            capture_name: by_number.then(|| number.to_string()),
+        }
     }
 
-    /// Prepares the files of an accepted port for writing.
+    /// Opens the captures of an accepted port. A port that is added again appends to its captures; those of an earlier run are
+    /// replaced.
     pub(crate) fn begin(&self, port: &mut NewPort) -> Result<(), SwitchError> {
-        port.io.begin().map_err(|source| SwitchError::Attach {
-            port: port.number,
-            attachment: port.attachment.clone(),
-            source,
-        })?;
-        if let (Some(capture), Some(dir)) = (&mut port.capture, &self.pcap_dir) {
-            capture.begin().map_err(|source| cannot(dir, source))?;
+        if let (Some(name), Some(dir)) = (&port.capture_name, &self.pcap_dir) {
             let mut captured = self.captured.lock().unwrap_or_else(PoisonError::into_inner);
-            captured.insert(port.capture_name.clone());
+            let capture = Capture::open(dir, name, captured.contains(name));
+            port.capture = Some(capture.map_err(|source| cannot(dir, source))?);
+            captured.insert(name.clone());
         }
         Ok(())
-    }
-
-    /// Opens a port's captures. A port that is added again appends to its captures; those of an earlier run are replaced.
-    fn capture(&self, name: &str) -> Result<Option<Capture>, SwitchError> {
-        let Some(dir) = &self.pcap_dir else {
-            return Ok(None);
-        };
-        let captured = self.captured.lock().unwrap_or_else(PoisonError::into_inner);
-        let present = match captured.contains(name) {
-            true => Present::Continued,
-            false => Present::Replaced,
-        };
-        let capture = Capture::open(dir, name, present);
-        capture.map(Some).map_err(|source| cannot(dir, source))
     }
 }
 
@@ -157,12 +124,11 @@ mod tests {
     fn a_cpu_port_has_captures_only_by_number() {
         let dir = tempfile::tempdir().expect("a folder");
         let open = |names| {
-            let replay = ReplayPlan::default();
-            let mut opener =
-                PortOpener::new(0, Some(dir.path().to_owned()), replay).expect("it exists");
+            let mut opener = PortOpener::new(0, Some(dir.path().to_owned())).expect("it exists");
             opener.pcap_names = names;
             let (notifier, _notifications) = notify::queues(Default::default());
-            opener.open_cpu_port(510, notifier)
+            let mut port = opener.open_cpu_port(510, notifier);
+            opener.begin(&mut port).map(|()| port)
         };
         let first = open(CaptureNames::Number).expect("the first one");
         assert!(first.capture.is_some());

@@ -1,13 +1,10 @@
-//! Writes pcap files: captures of a port, `NAME_in.pcap` and `NAME_out.pcap`, and output of replays.
+//! Writes pcap files: captures of a port, `NAME_in.pcap` and `NAME_out.pcap`.
 //!
 //! The format is the classic one, little-endian, with nanoseconds (draft-ietf-opsawg-pcap).
-//!
-//! A writer locks its file (flock(2)), which also covers other names of the file and other processes. The file stays
-//! unchanged until [`Trace::begin`], so that an error before that destroys no capture.
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{File, TryLockError};
 use std::io::{self, BufWriter, ErrorKind, Seek, SeekFrom, Write};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -25,55 +22,40 @@ pub(crate) enum Direction {
     Out,
 }
 
-/// The two files of a port.
+/// The two files of a port. A file is closed at its first error.
 #[derive(Debug)]
 pub(crate) struct Capture {
     input: Option<Trace>,
     output: Option<Trace>,
 }
 
-/// What to do if the file exists.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Present {
-    /// Fail.
-    Refused,
-    /// Replace the contents.
-    Replaced,
-    /// Append.
-    Continued,
-}
-
-/// A pcap file that is being written.
+/// A pcap file that is being written, locked against other writers (flock(2)).
 #[derive(Debug)]
-pub(crate) struct Trace {
+struct Trace {
     path: PathBuf,
     file: BufWriter<File>,
-    state: State,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
-    /// The file is new.
-    Created,
-    /// The file existed.
-    Found(Present),
-    Begun,
 }
 
 impl Capture {
-    /// Opens both files in `dir`, which must exist. `name` is the port's.
-    pub(crate) fn open(dir: &Path, name: &str, present: Present) -> io::Result<Self> {
-        let open = |file: String| Trace::open(dir.join(file), present).map(Some);
+    /// Opens both files in `dir`, which must exist, and appends to them or replaces their content. `name` is the port's.
+    ///
+    /// # Errors
+    /// With the file's name: an error of the system, a file that is in use, or a pipe or the like, whose reader could block
+    /// the switch.
+    pub(crate) fn open(dir: &Path, name: &str, append: bool) -> io::Result<Self> {
+        let open = |file: String| {
+            let path = dir.join(file);
+            let named = |error: io::Error| {
+                io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+            };
+            let file = open_file(&path, append).map_err(named)?;
+            let path = path.clone();
+            Ok::<_, io::Error>(Some(Trace { path, file }))
+        };
         Ok(Capture {
             input: open(format!("{name}_in.pcap"))?,
             output: open(format!("{name}_out.pcap"))?,
         })
-    }
-
-    /// Prepares both files for frames.
-    pub(crate) fn begin(&mut self) -> io::Result<()> {
-        let traces = [&mut self.input, &mut self.output];
-        traces.into_iter().flatten().try_for_each(Trace::begin)
     }
 
     /// Adds a frame seen at `time`, since the epoch.
@@ -82,172 +64,81 @@ impl Capture {
             Direction::In => &mut self.input,
             Direction::Out => &mut self.output,
         };
-        Trace::end_on_error(trace, |open| open.record(time, frame));
+        end_on_error(trace, |file| record(file, time, frame));
     }
 
     /// Flushes buffers.
     pub(crate) fn flush(&mut self) {
         for trace in [&mut self.input, &mut self.output] {
-            Trace::end_on_error(trace, Trace::flush);
+            end_on_error(trace, BufWriter::flush);
         }
     }
 }
 
-impl Trace {
-    /// Opens or creates the file for exclusive use. Dropping the trace before [`Trace::begin`] leaves everything unchanged.
-    ///
-    /// # Errors
-    /// With the file's name: an error of the system, a file that is in use, or a pipe or the like, whose reader could block
-    /// the switch.
-    pub(crate) fn open(path: PathBuf, present: Present) -> io::Result<Self> {
-        Self::open_file(&path, present)
-            .map(|(file, state)| Trace {
-                file: BufWriter::new(file),
-                state,
-                path: path.clone(),
-            })
-            .map_err(|error| of_file(&path, error))
-    }
-
-    fn open_file(path: &Path, present: Present) -> io::Result<(File, State)> {
-        let mut options = File::options();
-        // Without the flag, opening a pipe would wait for its reader.
-        options.write(true).custom_flags(libc::O_NONBLOCK);
-        let (file, state) = match options.clone().create_new(true).open(path) {
-            Ok(file) => (file, State::Created),
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                if present == Present::Refused {
-                    return Err(error);
-                }
-                // Created where a symbolic link leads to nothing yet.
-                match options.create(true).open(path) {
-                    Ok(file) => (file, State::Found(present)),
-                    // A pipe that nobody reads.
-                    Err(error) if error.raw_os_error() == Some(libc::ENXIO) => {
-                        return Err(no_regular_file());
-                    }
-                    Err(error) => return Err(error),
-                }
-            }
-            Err(error) => return Err(error),
-        };
-        let kind = file.metadata()?.file_type();
-        if kind.is_file() {
-            refuse_if_held(file.try_lock(), "it is replayed or written to already")?;
-        } else if !kind.is_char_device() {
-            // A device such as /dev/null takes everything at once.
-            return Err(no_regular_file());
-        }
-        Ok((file, state))
-    }
-
-    /// Prepares the file for frames.
-    pub(crate) fn begin(&mut self) -> io::Result<()> {
-        self.try_begin().map_err(|error| of_file(&self.path, error))
-    }
-
-    fn try_begin(&mut self) -> io::Result<()> {
-        let file = self.file.get_mut();
-        let state = std::mem::replace(&mut self.state, State::Begun);
-        let is_file = file.metadata()?.is_file();
-        if is_file && state == State::Found(Present::Replaced) {
-            file.set_len(0)?;
-        }
-        if is_file && file.seek(SeekFrom::End(0))? > 0 {
-            return Ok(());
-        }
-        self.file.write_all(&MAGIC_NANOSECONDS.to_le_bytes())?;
-        // Version 2.4, then two fields that are always zero.
-        self.file.write_all(&[2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0])?;
-        self.file.write_all(&SNAP_LENGTH.to_le_bytes())?;
-        self.file.write_all(&LINKTYPE_ETHERNET.to_le_bytes())
-    }
-
-    /// Writes to a file that has not failed. A failure is logged once and ends the capture; forwarding continues.
-    pub(crate) fn end_on_error(
-        trace: &mut Option<Trace>,
-        action: impl FnOnce(&mut Trace) -> io::Result<()>,
-    ) {
-        let Some(open) = trace else { return };
-        if let Err(error) = action(open) {
-            tracing::warn!("{}: capture ends: {error}", open.path.display());
-            *trace = None;
-        }
-    }
-
-    /// Flushes buffers.
-    pub(crate) fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
-    }
-
-    /// Adds a frame.
-    pub(crate) fn record(&mut self, time: Duration, frame: &[u8]) -> io::Result<()> {
-        // The format has 32 bits for seconds: until 2106. A frame is at most 65,535 bytes.
-        let words = [
-            time.as_secs() as u32,
-            time.subsec_nanos(),
-            frame.len() as u32,
-            frame.len() as u32,
-        ];
-        for word in words {
-            self.file.write_all(&word.to_le_bytes())?;
-        }
-        self.file.write_all(frame)
-    }
-}
-
-impl Drop for Trace {
-    fn drop(&mut self) {
-        if self.state == State::Created {
-            // Best effort: it is empty, whatever becomes of it.
-            let _ = fs::remove_file(&self.path);
-        }
-    }
-}
-
-/// Opens a file for reading and locks it against writers.
-///
-/// # Errors
-/// As for [`Trace::open`].
-pub(crate) fn open_source(path: &Path) -> io::Result<File> {
-    let open = || {
-        // As above, for a pipe without a writer.
-        let nonblocking = libc::O_NONBLOCK;
-        let file = File::options()
-            .read(true)
-            .custom_flags(nonblocking)
-            .open(path)?;
-        if !file.metadata()?.is_file() {
-            return Err(no_regular_file());
-        }
-        refuse_if_held(file.try_lock_shared(), "it is written to")?;
-        Ok(file)
+/// Opens and locks a file, and writes the header if the file is empty.
+fn open_file(path: &Path, append: bool) -> io::Result<BufWriter<File>> {
+    let no_regular_file = || io::Error::new(ErrorKind::InvalidInput, "expected a regular file");
+    let mut options = File::options();
+    // Without the flag, opening a pipe would wait for its reader.
+    let options = options.write(true).custom_flags(libc::O_NONBLOCK);
+    let mut file = match options.create(true).open(path) {
+        // A pipe that nobody reads.
+        Err(error) if error.raw_os_error() == Some(libc::ENXIO) => return Err(no_regular_file()),
+        opened => opened?,
     };
-    open().map_err(|error| of_file(path, error))
+    if !file.metadata()?.is_file() {
+        return Err(no_regular_file());
+    }
+    // There are file systems without locks; files on them are as safe as their names differ.
+    if let Err(TryLockError::WouldBlock) = file.try_lock() {
+        let text = "a port of this switch or of another writes it already; give another folder";
+        return Err(io::Error::new(ErrorKind::ResourceBusy, text));
+    }
+    if !append {
+        file.set_len(0)?;
+    }
+    let is_empty = file.seek(SeekFrom::End(0))? == 0;
+    let mut file = BufWriter::new(file);
+    if is_empty {
+        file.write_all(&MAGIC_NANOSECONDS.to_le_bytes())?;
+        // Version 2.4, then two fields that are always zero.
+        file.write_all(&[2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0])?;
+        file.write_all(&SNAP_LENGTH.to_le_bytes())?;
+        file.write_all(&LINKTYPE_ETHERNET.to_le_bytes())?;
+    }
+    Ok(file)
 }
 
-fn no_regular_file() -> io::Error {
-    io::Error::new(ErrorKind::InvalidInput, "expected a regular file")
-}
-
-fn refuse_if_held(locked: Result<(), TryLockError>, why: &str) -> io::Result<()> {
-    match locked {
-        Err(TryLockError::WouldBlock) => {
-            let text = format!("{why} by a port of this switch or by another; give another file");
-            Err(io::Error::new(ErrorKind::ResourceBusy, text))
-        }
-        // There are file systems without locks; files on them are as safe as their names differ.
-        Ok(()) | Err(TryLockError::Error(_)) => Ok(()),
+/// Writes to a file that has not failed. A failure is logged once and ends the capture; forwarding continues.
+fn end_on_error(
+    trace: &mut Option<Trace>,
+    action: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
+) {
+    let Some(open) = trace else { return };
+    if let Err(error) = action(&mut open.file) {
+        tracing::warn!("{}: capture ends: {error}", open.path.display());
+        *trace = None;
     }
 }
 
-/// Returns the error with the file's name.
-pub(crate) fn of_file(path: &Path, error: io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+fn record(file: &mut BufWriter<File>, time: Duration, frame: &[u8]) -> io::Result<()> {
+    // The format has 32 bits for seconds: until 2106. A frame is at most 65,535 bytes.
+    let words = [
+        time.as_secs() as u32,
+        time.subsec_nanos(),
+        frame.len() as u32,
+        frame.len() as u32,
+    ];
+    for word in words {
+        file.write_all(&word.to_le_bytes())?;
+    }
+    file.write_all(frame)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use pcap_file::pcap::PcapReader;
 
     use super::*;
@@ -255,8 +146,7 @@ mod tests {
     #[test]
     fn another_implementation_reads_the_files() {
         let dir = tempfile::tempdir().expect("temporary folder");
-        let mut capture = Capture::open(dir.path(), "7", Present::Replaced).expect("open");
-        capture.begin().expect("begin");
+        let mut capture = Capture::open(dir.path(), "7", false).expect("open");
         let time = Duration::new(1_700_000_000, 123_456_789);
         capture.record(Direction::In, time, &[1; 60]);
         capture.record(Direction::In, time, &[]);
@@ -279,67 +169,45 @@ mod tests {
     }
 
     #[test]
-    fn nothing_changes_before_it_begins() {
+    fn a_capture_replaces_or_continues_its_files() {
         let dir = tempfile::tempdir().expect("temporary folder");
-        let (old, new) = (dir.path().join("old"), dir.path().join("new"));
-        fs::write(&old, "somebody's").expect("written");
-        for path in [&old, &new] {
-            drop(Trace::open(path.clone(), Present::Replaced).expect("opened"));
+        let path = dir.path().join("7_in.pcap");
+        fs::write(&path, "an earlier run's").expect("written");
+        for (append, length) in [(false, 24), (true, 24 + 16 + 60)] {
+            let mut capture = Capture::open(dir.path(), "7", append).expect("opened");
+            if append {
+                capture.record(Direction::In, Duration::ZERO, &[7; 60]);
+            }
+            drop(capture);
+            assert_eq!(fs::read(&path).expect("there").len(), length);
         }
-        assert_eq!(fs::read(&old).expect("there"), b"somebody's");
-        assert!(!new.exists());
-        let mut trace = Trace::open(old.clone(), Present::Replaced).expect("opened");
-        trace.begin().expect("begun");
-        drop(trace);
-        let header = fs::read(&old).expect("there");
-        assert_eq!(header.len(), 24);
-        let mut trace = Trace::open(old.clone(), Present::Continued).expect("opened");
-        trace.begin().expect("begun");
-        trace.record(Duration::ZERO, &[7; 60]).expect("written");
-        drop(trace);
-        assert_eq!(fs::read(&old).expect("there").len(), 24 + 16 + 60);
     }
 
     #[test]
-    fn a_file_has_one_writer_and_none_while_it_is_read() {
+    fn a_file_has_one_writer() {
         let dir = tempfile::tempdir().expect("temporary folder");
-        let (path, alias) = (dir.path().join("file"), dir.path().join("alias"));
-        fs::write(&path, "frames").expect("written");
-        std::os::unix::fs::symlink(&path, &alias).expect("linked");
-        let busy = |result: io::Result<()>| {
-            let error = result.expect_err("it is in use");
-            assert_eq!(error.kind(), ErrorKind::ResourceBusy, "{error}");
-            assert!(error.to_string().contains("alias: it is "), "{error}");
-        };
-        let write = |path: &Path| Trace::open(path.to_owned(), Present::Replaced);
-        let writer = write(&path).expect("opened");
-        busy(write(&alias).map(drop));
-        busy(open_source(&alias).map(drop));
-        drop(writer);
-        let readers = [&path, &alias].map(|path| open_source(path).expect("opened"));
-        busy(write(&alias).map(drop));
-        drop(readers);
-        write(&alias).expect("opened");
-        assert_eq!(fs::read(&path).expect("there"), b"frames");
+        let alias = dir.path().join("8_in.pcap");
+        std::os::unix::fs::symlink(dir.path().join("7_in.pcap"), &alias).expect("linked");
+        let first = Capture::open(dir.path(), "7", false).expect("opened");
+        let error = Capture::open(dir.path(), "8", false).expect_err("it is in use");
+        assert_eq!(error.kind(), ErrorKind::ResourceBusy, "{error}");
+        assert!(
+            error.to_string().contains("8_in.pcap: a port of "),
+            "{error}"
+        );
+        drop(first);
+        Capture::open(dir.path(), "8", false).expect("opened");
     }
 
     #[test]
     fn pipes_are_refused_without_waiting() {
         let dir = tempfile::tempdir().expect("temporary folder");
-        let path = dir.path().join("pipe");
+        let path = dir.path().join("7_in.pcap");
         nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
-        let texts = [
-            open_source(&path).map(drop),
-            Trace::open(path.clone(), Present::Replaced).map(drop),
-            open_source(dir.path()).map(drop),
-        ]
-        .map(|result| result.expect_err("no file").to_string());
-        for text in texts {
-            assert!(text.ends_with("expected a regular file"), "{text}");
-        }
-        Trace::open("/dev/null".into(), Present::Replaced)
-            .expect("a device")
-            .begin()
-            .expect("takes everything");
+        let error = Capture::open(dir.path(), "7", false).expect_err("no file");
+        assert!(
+            error.to_string().ends_with("expected a regular file"),
+            "{error}"
+        );
     }
 }

@@ -129,7 +129,6 @@ impl Running {
             }
         }
         match result {
-            // The thread ends by itself when all files are replayed.
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => Err(SwitchError::Forwarding(error)),
             // The thread panicked and has printed that to standard error.

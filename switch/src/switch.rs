@@ -17,7 +17,6 @@ use crate::grpc::{self, Service};
 use crate::notify::{self, Tallies};
 use crate::opener::PortOpener;
 use crate::pipeline::{ConfigError, Loader, Pipeline};
-use crate::port::replay::ReplayPlan;
 use crate::running::{self, Running};
 
 /// Why a switch does not start, or ends by itself.
@@ -90,8 +89,7 @@ impl Switch {
         self.grpc
     }
 
-    /// Runs until `end` is ready, or until all files are replayed (`exit_when_done`). Then it stops forwarding, flushes captures
-    /// and removes socket files.
+    /// Runs until `end` is ready. Then it stops forwarding, flushes captures and removes socket files.
     ///
     /// # Errors
     /// The forwarding thread ended by itself.
@@ -140,11 +138,7 @@ pub(crate) async fn start(
         Some(address) => Some(running::listen(address).await?),
         None => None,
     };
-    let replay = ReplayPlan {
-        after: config.replay_after,
-        decisive: config.exit_when_done,
-    };
-    let mut opener = PortOpener::new(config.seed, config.pcap_dir, replay)?;
+    let mut opener = PortOpener::new(config.seed, config.pcap_dir)?;
     opener.pcap_names = config.pcap_names;
     opener.priority_queues = config.priority_queues;
     opener.send_rings = config.send_rings;
@@ -154,7 +148,7 @@ pub(crate) async fn start(
     let (notifier, notifications) = notify::queues(tallies.clone());
     let cpu_port = config.cpu_port;
     if let Some(number) = cpu_port {
-        ports.push(opener.open_cpu_port(number, notifier.clone())?);
+        ports.push(opener.open_cpu_port(number, notifier.clone()));
     }
     for port in &mut ports {
         opener.begin(port)?;
@@ -164,9 +158,6 @@ pub(crate) async fn start(
         .map_err(SwitchError::Forwarding)?;
     if joined {
         forwarder.datapath().join();
-    }
-    if config.exit_when_done {
-        forwarder.end_with_replay();
     }
     if let Some(log) = config.packet_log {
         forwarder.datapath().start_log(log);

@@ -383,31 +383,6 @@ fn the_log_goes_to_files_that_rotate_and_has_the_level_asked_for() {
 }
 
 #[test]
-fn files_take_the_place_of_interfaces() {
-    let folder = Folder::new();
-    let mut pcap = Vec::new();
-    for word in [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 65_535, 1, 0, 0, 60, 60] {
-        pcap.extend(word.to_le_bytes());
-    }
-    pcap.extend(frame(1));
-    fs::write(folder.path("veth1_in.pcap"), pcap).expect("written");
-    fs::write(folder.path("veth2_in.pcap"), captured_header()).expect("written");
-    let line = "--no-p4 -i 1@veth1 -i 2@veth2 --use-files 0 -- --grpc-server-addr 127.0.0.1:0";
-    let switch = Running::start(folder.command(line), "Server listening on ");
-    let address = switch.address();
-    let entered = || about(&address, &["port", "list"])[0]["entered"]["packets"] == 1;
-    wait_until("the frame enters", entered);
-    switch.terminate();
-    assert!(captured(&folder.path("veth2_out.pcap")).is_empty());
-}
-
-/// A pcap file without frames.
-fn captured_header() -> Vec<u8> {
-    let words = [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 65_535, 1];
-    words.into_iter().flat_map(u32::to_le_bytes).collect()
-}
-
-#[test]
 fn invalid_and_unsupported_options_are_refused() {
     let folder = Folder::new();
     for (line, said) in [

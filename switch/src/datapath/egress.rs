@@ -98,7 +98,7 @@ impl Datapath {
         for buffer in self.used.drain(..) {
             self.pool.give(buffer);
         }
-        if port.capture.is_some() || io.buffers() {
+        if port.capture.is_some() {
             self.flush_at.get_or_insert(now + FLUSH_INTERVAL);
         }
         let (due, blocked) = match wait {

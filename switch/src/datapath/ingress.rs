@@ -8,8 +8,8 @@ use super::programs::tell_learned;
 use super::{Datapath, FLUSH_INTERVAL, Item, keyed};
 use crate::engine::{IngressOutcome, MetadataError};
 use crate::pcap::Direction;
+use crate::port::Received;
 use crate::port::mmsg::{Frame, MAX_FRAME, RxBatch};
-use crate::port::{Received, Replay};
 use crate::stats::{Key, Place};
 use crate::target::Refusal;
 use crate::tm::Nanos;
@@ -31,10 +31,6 @@ impl Datapath {
             self.attachments[index].failed();
         }
         if !events.intersects(!EpollFlags::EPOLLOUT) {
-            return;
-        }
-        let replays = self.attachments[index].replay() == Replay::Running;
-        if replays && self.queues_are_long() && self.attachments[index].hold_back() {
             return;
         }
         for _ in 0..RECEIVE_TURN {

@@ -6,13 +6,11 @@ use tonic::Code;
 
 use super::{Datapath, NewPort, Port, PortSnapshot};
 use crate::port::mmsg::RxBatch;
-use crate::port::{PortIo, Received, Replay};
+use crate::port::{PortIo, Received};
 use crate::stats::{Count, Key, Place, PortStats};
 use crate::target::Refusal;
 use crate::tm::EgressPort;
 
-/// Number of copies queued at a port from which on replays pause.
-const LONG_QUEUE: u64 = 256;
 /// The most batches to read from a port that is removed, since its peer may continue to send.
 const LAST_READING: usize = 512;
 
@@ -123,10 +121,6 @@ impl Datapath {
 
     /// Reads and counts pending frames.
     fn read_last(&mut self, index: usize) -> u64 {
-        // A file that is replayed would only enter the faster.
-        if self.attachments[index].replay() != Replay::None {
-            return 0;
-        }
         let mut batch = RxBatch::new();
         let mut unread = 0;
         for _ in 0..LAST_READING {
@@ -136,34 +130,6 @@ impl Datapath {
             }
         }
         unread
-    }
-
-    /// True if a port's queues are long.
-    pub(super) fn queues_are_long(&self) -> bool {
-        self.ports
-            .iter()
-            .any(|port| port.egress.held().queued_packets() > LONG_QUEUE)
-    }
-
-    /// True if all replays have ended and no frame is queued or in flight. False without a replay.
-    ///
-    /// # Errors
-    /// The reason why a replay ended early.
-    pub(crate) fn replay_is_done(&self) -> Result<bool, String> {
-        let mut any = false;
-        for io in &self.attachments {
-            match io.replay() {
-                Replay::None => {}
-                Replay::Running => return Ok(false),
-                Replay::Ended => any = true,
-                Replay::Failed(problem) => return Err(problem.to_owned()),
-            }
-        }
-        let idle = self.ports.iter().all(|port| {
-            let held = port.egress.held();
-            held.queued_packets() + held.in_flight_packets == 0
-        });
-        Ok(any && idle && !self.nowhere.ready)
     }
 }
 

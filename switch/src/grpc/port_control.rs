@@ -1,7 +1,5 @@
 //! The port control service: adds and removes ports.
 
-use std::io;
-
 use tonic::{Request, Response, Status};
 
 use super::Service;
@@ -38,9 +36,6 @@ impl Service {
 fn refused(error: SwitchError) -> Status {
     let text = error.to_string();
     match error {
-        SwitchError::Attach { source, .. } if source.kind() == io::ErrorKind::AlreadyExists => {
-            Status::already_exists(text)
-        }
         _ => Status::failed_precondition(text),
     }
 }

@@ -24,7 +24,6 @@ use crate::forward::Forwarder;
 use crate::notify::{self, Tallies};
 use crate::opener::PortOpener;
 use crate::pipeline::{Loader, Pipeline};
-use crate::port::replay::ReplayPlan;
 use crate::target::Refusal;
 
 const JSON: &[u8] = include_bytes!("../../tests/programs/testbed.json");
@@ -44,7 +43,7 @@ pub(super) fn service() -> (Service, Forwarder) {
         seed: 0,
         target: None,
     };
-    let opener = PortOpener::new(0, None, ReplayPlan::default()).expect("no captures");
+    let opener = PortOpener::new(0, None).expect("no captures");
     (Service::new(1, loader, handle, tallies, opener), forwarder)
 }
 

@@ -4,7 +4,6 @@
 //! | --- | --- |
 //! | Linux network interface, veth or physical | [`raw`], received through a [`ring`], sent to a veth through [`xdp`] |
 //! | Unix socket, listening or inherited | [`seqpacket`] |
-//! | pcap files | [`replay`] |
 //! | P4Runtime controllers | [`controller`] |
 
 mod checksum;
@@ -14,7 +13,6 @@ pub(crate) mod mmsg;
 mod offload;
 mod packet_socket;
 pub(crate) mod raw;
-pub(crate) mod replay;
 mod ring;
 pub(crate) mod seqpacket;
 mod xdp;
@@ -28,7 +26,6 @@ use crate::config::Attach;
 use crate::tm::{Medium, Nanos};
 use mmsg::{Frame, RxBatch};
 use raw::RawPort;
-use replay::{ReplayPlan, ReplayPort};
 use seqpacket::SeqpacketPort;
 
 /// The result of [`PortIo::receive`].
@@ -40,26 +37,8 @@ pub(crate) enum Received {
     Empty,
 }
 
-/// The progress of a replay.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Replay<'a> {
-    /// The port replays no file.
-    None,
-    /// There are frames left.
-    Running,
-    /// All frames have entered.
-    Ended,
-    /// The rest of the file cannot be read, for this reason.
-    Failed(&'a str),
-}
-
 /// An attachment, for the forwarding thread.
 pub(crate) trait PortIo: Medium + Send {
-    /// Prepares its files for writing.
-    fn begin(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-
     /// Registers the events that the port needs in its present state with `poller`, under `token`.
     fn register(&mut self, poller: &Epoll, token: u64) -> io::Result<()>;
 
@@ -104,42 +83,19 @@ pub(crate) trait PortIo: Medium + Send {
     /// True if the port has a peer that can receive frames.
     fn connected(&self) -> bool;
 
-    /// Pauses the port's input while queues are long. Returns false if the input cannot wait without loss.
-    fn hold_back(&mut self) -> bool {
-        false
-    }
-
-    /// Returns the progress of the replay, if the port replays a file.
-    fn replay(&self) -> Replay<'_> {
-        Replay::None
-    }
-
-    /// True if sent frames stay in memory until a flush.
-    fn buffers(&self) -> bool {
-        false
-    }
-
-    /// Flushes buffers.
-    fn flush(&mut self) {}
-
     /// Takes the number of frames that the kernel dropped since the last call because they were not read in time.
     fn take_overruns(&mut self) -> u64 {
         0
     }
 }
 
-/// Opens an attachment without changing existing files. With `send_rings`, frames to a veth may leave through AF_XDP.
-pub(crate) fn open(
-    attach: Attach,
-    replay: ReplayPlan,
-    send_rings: bool,
-) -> io::Result<Box<dyn PortIo>> {
+/// Opens an attachment. With `send_rings`, frames to a veth may leave through AF_XDP.
+pub(crate) fn open(attach: Attach, send_rings: bool) -> io::Result<Box<dyn PortIo>> {
     Ok(match attach {
         Attach::Interface(name) => Box::new(RawPort::open(&name, send_rings)?),
         Attach::Unix(path) => Box::new(SeqpacketPort::listen(path)?),
         Attach::Inherited(fd) => Box::new(SeqpacketPort::inherit(fd)?),
         Attach::Socket(socket) => Box::new(SeqpacketPort::connected_to(socket)?),
-        Attach::Pcap(files) => Box::new(ReplayPort::open(files, replay)?),
     })
 }
 

@@ -16,7 +16,6 @@ mod load;
 mod packet_io;
 mod pipeline_config;
 mod ports;
-mod replay;
 mod setup;
 mod tls;
 mod trace;

@@ -211,7 +211,7 @@ fn ports_are_written_as_number_at_attachment() {
     let error = |text: &str| text.parse::<PortSpec>().expect_err("invalid").to_string();
     assert_eq!(
         error("veth0"),
-        "port `veth0`: expected PORT@INTERFACE, PORT@unix:PATH, PORT@fd:NUMBER or PORT@pcap:IN,OUT"
+        "port `veth0`: expected PORT@INTERFACE, PORT@unix:PATH or PORT@fd:NUMBER"
     );
     assert_eq!(
         error("x@veth0"),

@@ -5,7 +5,6 @@ mod options;
 
 use std::fs;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use anyhow::{Context, Error, Result};
 use nix::sys::prctl;
@@ -13,8 +12,7 @@ use ultima_console::input::name_of;
 use ultima_console::output;
 use ultima_switch::trace::PacketLog;
 use ultima_switch::{
-    Attach, CaptureNames, PcapFiles, PortConfig, PortSpec, ProgramFiles, Switch, SwitchConfig,
-    SwitchError, WireConfig,
+    CaptureNames, PortConfig, PortSpec, ProgramFiles, Switch, SwitchConfig, SwitchError, WireConfig,
 };
 
 use self::log::Log;
@@ -76,11 +74,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
             Ok::<_, Error>(packet_log)
         })
         .transpose()?;
-    let from_files = arguments.use_files.is_some();
-    let ports = arguments
-        .ports
-        .into_iter()
-        .map(|port| port_config(port, from_files));
+    let ports = arguments.ports.into_iter().map(port_config);
     let config = SwitchConfig {
         device_id: arguments.device_id,
         grpc: target.grpc,
@@ -88,8 +82,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         program: program.transpose()?,
         ports: ports.collect(),
         cpu_port: target.cpu_port,
-        replay_after: Duration::from_secs(arguments.use_files.unwrap_or(0).into()),
-        pcap_dir: arguments.pcap.filter(|_| !from_files),
+        pcap_dir: arguments.pcap,
         pcap_names: CaptureNames::Interface,
         priority_queues: target.priority_queues,
         send_rings: false,
@@ -117,22 +110,13 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
     ended.map(|()| ExitCode::SUCCESS)
 }
 
-/// A port with BMv2's queue. `from_files`: replays INTERFACE_in.pcap in its interface's place.
-fn port_config(port: PortSpec, from_files: bool) -> PortConfig {
+/// A port with BMv2's queue.
+fn port_config(port: PortSpec) -> PortConfig {
     let wire = WireConfig {
         queue_packets: Some(QUEUE_PACKETS),
         // Only the number of packets limits the queue.
         queue_bytes: u64::from(QUEUE_PACKETS) * u64::from(u16::MAX),
         ..WireConfig::default()
     };
-    let mut config = port.with_wire(wire);
-    if from_files && let Attach::Interface(name) = &config.attach {
-        config.attach = Attach::Pcap(PcapFiles {
-            input: Some(format!("{name}_in.pcap").into()),
-            output: Some(format!("{name}_out.pcap").into()),
-            timed: false,
-            overwrite: true,
-        });
-    }
-    config
+    port.with_wire(wire)
 }

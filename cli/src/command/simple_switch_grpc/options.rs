@@ -42,9 +42,6 @@ pub struct Arguments {
     /// Write the frames of each interface to INTERFACE_in.pcap and INTERFACE_out.pcap in DIR [default for DIR: .]
     #[arg(long, value_name = "DIR", num_args = 0..=1, default_missing_value = ".")]
     pub pcap: Option<PathBuf>,
-    /// Read and write INTERFACE_in.pcap and INTERFACE_out.pcap instead of interfaces, from SECONDS after the start
-    #[arg(long, value_name = "SECONDS")]
-    pub use_files: Option<u32>,
     /// Log every packet to standard output
     #[arg(long, conflicts_with = "log_file")]
     pub log_console: bool,
@@ -309,11 +306,6 @@ impl Arguments {
                 self.log_flush && self.log_file.is_none(),
                 "--log-flush",
                 "without --log-file".to_owned(),
-            ),
-            (
-                self.pcap.is_some() && self.use_files.is_some(),
-                "--pcap",
-                "because of --use-files".to_owned(),
             ),
             (
                 target.max_mc_groups.is_some(),

@@ -24,7 +24,7 @@ mod trace;
     ultima switch --grpc 127.0.0.1:9559 -i 1@veth1 -i 2@veth2\n  \
     ultima switch -i 1@unix:/run/p1.sock -i 2@unix:/run/p2.sock --loss 0.01\n  \
     ultima switch -i 1@veth1 -i 2@veth2 --wire 2:rate=1G,delay=1ms,jitter=normal:100us\n  \
-    ultima switch --program a.json --p4info a.txtpb -i 1@pcap:in.pcap,out.pcap --exit-when-done\n  \
+    ultima switch --program a.json --p4info a.txtpb -i 1@veth1 --pcap captures\n  \
     ultima switch --emulate tofino -i 132@veth1 -i 140@veth2")]
 pub struct Arguments {
     #[command(subcommand)]

@@ -27,11 +27,10 @@ enum Command {
     /// Attach a port while the others keep forwarding
     #[command(after_help = "Examples:\n  \
         ultima switch port add 3@veth3 --grpc 127.0.0.1:9559\n  \
-        ultima switch port add 4@unix:/run/p4.sock --rate 1G\n  \
-        ultima switch port add 5@pcap:in.pcap,out.pcap")]
+        ultima switch port add 4@unix:/run/p4.sock --rate 1G")]
     Add {
-        /// PORT@INTERFACE, PORT@unix:PATH, PORT@pcap:IN,OUT or PORT@pcap-timed:IN,OUT on the switch's machine. Paths are
-        /// relative to the working directory of the switch; OUT must not exist
+        /// PORT@INTERFACE or PORT@unix:PATH on the switch's machine. A path is relative to the working directory of the
+        /// switch
         #[arg(value_name = "PORT@WHERE")]
         port: PortSpec,
         #[command(flatten)]

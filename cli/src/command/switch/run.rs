@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Error, Result, bail};
 use ultima_emulation::Tofino;
@@ -12,7 +11,7 @@ use ultima_p4runtime::tofino::{self, Chip};
 use ultima_switch::config::MAX_PORT;
 use ultima_switch::stats::StatsKey;
 use ultima_switch::tm::WireChange;
-use ultima_switch::{Attach, PortConfig, PortSpec, Switch, SwitchConfig, SwitchError, WireConfig};
+use ultima_switch::{PortConfig, PortSpec, Switch, SwitchConfig, SwitchError, WireConfig};
 
 use super::program::ProgramPaths;
 use crate::command::traffic_file::TrafficFile;
@@ -47,8 +46,7 @@ pub struct Options {
     /// by Ultima's v1model program
     #[arg(long, value_name = "TARGET", value_enum, conflicts_with_all = ["program", "cpu_port"])]
     emulate: Option<Emulated>,
-    /// Port: PORT@INTERFACE, PORT@unix:PATH (SOCK_SEQPACKET), PORT@fd:NUMBER, or PORT@pcap:IN,OUT, which replays the file IN
-    /// at full speed (pcap-timed: at its timestamps) and writes leaving frames to OUT; IN or OUT may be empty. Repeatable
+    /// Port: PORT@INTERFACE, PORT@unix:PATH (SOCK_SEQPACKET) or PORT@fd:NUMBER. Repeatable
     #[arg(short = 'i', long = "interface", value_name = "PORT@WHERE")]
     ports: Vec<PortSpec>,
     /// Port for P4Runtime packet-in and packet-out [default: none]
@@ -72,13 +70,6 @@ pub struct Options {
     /// Folder for pcap files of each port, PORT_in.pcap and PORT_out.pcap; existing files are replaced
     #[arg(long, value_name = "DIR")]
     pcap: Option<PathBuf>,
-
-    /// Delay before pcap files are replayed, so that a controller can write table entries first
-    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = units::duration)]
-    replay_after: Duration,
-    /// Exit when all pcap files are replayed and all frames have left queues and wires
-    #[arg(long)]
-    exit_when_done: bool,
 
     #[arg(long, hide = true)]
     die_with_parent: bool,
@@ -116,13 +107,6 @@ pub fn run(options: Options) -> Result<()> {
         options.tm.as_deref(),
         &options.port_wires,
     )?;
-    let is_file = |port: &PortConfig| matches!(port.attach, Attach::Pcap(_));
-    if !options.replay_after.is_zero() && !ports.iter().any(is_file) {
-        bail!("--replay-after: no port replays a pcap file; add one with -i PORT@pcap:IN,OUT");
-    }
-    if options.exit_when_done && !ports.iter().any(is_file) {
-        bail!("--exit-when-done: no port replays a pcap file; add one with -i PORT@pcap:IN,OUT");
-    }
     let tls = match (options.tls_cert, options.tls_key) {
         (Some(cert), Some(key)) => Some(ServerTls {
             identity: IdentityFiles { cert, key },
@@ -140,8 +124,6 @@ pub fn run(options: Options) -> Result<()> {
         seed: options.seed,
         stats_key: options.stats_key,
         pcap_dir: options.pcap,
-        replay_after: options.replay_after,
-        exit_when_done: options.exit_when_done,
         target: options.emulate.map(|it| Arc::new(Tofino(it.chip())) as _),
         ..SwitchConfig::default()
     };

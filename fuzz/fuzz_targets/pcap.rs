@@ -1,5 +1,0 @@
-//! Pcap files that a port replays.
-
-#![cfg_attr(fuzzing, no_main)]
-
-ultima_fuzz::target!(pcap);

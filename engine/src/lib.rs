@@ -123,7 +123,7 @@ pub use controller_header::{ControllerHeader, ControllerHeaders, Metadata, Metad
 pub use counter::{Counter, CounterCell};
 pub use digest::{Digest, DigestMessage, DigestType, DigestValue};
 pub use error::{ControlError, ErrorKind, LoadError};
-pub use meter::{Color, ColorCounts, Meter, MeterCell, MeterConfig, MeterUnit, MeterView};
+pub use meter::{Color, Meter, MeterCell, MeterConfig, MeterUnit};
 pub use p4info::{
     ActionInfo, ArrayInfo, DigestInfo, FieldInfo, MetadataInfo, P4Info, ProfileInfo, TableInfo,
     ValueSetInfo,

@@ -1,7 +1,6 @@
 //! Two-rate three-colour meters, colour-blind (RFC 2698), refilled in whole microseconds as in
 //! BMv2. Time comes from the caller.
 
-use super::counter::CounterCell;
 use super::error::ControlError;
 
 /// A packet's colour, as the number that v1model gives it.
@@ -98,52 +97,18 @@ impl Bucket {
     }
 }
 
-/// What a meter has coloured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct ColorCounts {
-    /// Green packets.
-    pub green: CounterCell,
-    /// Yellow packets.
-    pub yellow: CounterCell,
-    /// Red packets.
-    pub red: CounterCell,
-}
-
-/// A meter as it is read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct MeterView {
-    /// Its configuration; `None` colours every packet green.
-    pub config: Option<MeterConfig>,
-    /// What it has coloured.
-    pub counts: ColorCounts,
-}
-
 /// One meter: unconfigured (every packet is green) or two token buckets.
 #[derive(Debug, Clone, Default)]
 pub struct MeterCell {
     config: Option<MeterConfig>,
     buckets: Option<(Bucket, Bucket)>,
     last_us: u64,
-    counts: ColorCounts,
 }
 
 impl MeterCell {
     /// Its configuration; `None` colours every packet green.
     pub fn config(&self) -> Option<MeterConfig> {
         self.config
-    }
-
-    /// Its configuration, and what it has coloured.
-    pub fn view(&self) -> MeterView {
-        MeterView {
-            config: self.config,
-            counts: self.counts,
-        }
-    }
-
-    /// Sets what it has counted by colour to zero.
-    pub fn clear_counts(&mut self) {
-        self.counts = ColorCounts::default();
     }
 
     /// Configures it with full buckets, or removes the configuration.
@@ -166,17 +131,6 @@ impl MeterCell {
 
     /// Colours a packet of `bytes` at `now_us`, microseconds since the switch started.
     pub(super) fn execute(&mut self, unit: MeterUnit, bytes: u32, now_us: u64) -> Color {
-        let color = self.color(unit, bytes, now_us);
-        let counts = match color {
-            Color::Green => &mut self.counts.green,
-            Color::Yellow => &mut self.counts.yellow,
-            Color::Red => &mut self.counts.red,
-        };
-        counts.count(bytes);
-        color
-    }
-
-    fn color(&mut self, unit: MeterUnit, bytes: u32, now_us: u64) -> Color {
         let elapsed = now_us.saturating_sub(self.last_us);
         self.last_us = self.last_us.max(now_us);
         let Some((peak, committed)) = &mut self.buckets else {
@@ -228,13 +182,14 @@ impl Meter {
         &self.cells
     }
 
-    /// The configuration of one cell, and what it has coloured.
+    /// The configuration of one cell; `None` colours every packet green.
     ///
     /// # Errors
     /// The index is outside the array.
-    pub fn read(&self, index: u64) -> Result<MeterView, ControlError> {
+    pub fn read(&self, index: u64) -> Result<Option<MeterConfig>, ControlError> {
         let cell = usize::try_from(index).ok().and_then(|i| self.cells.get(i));
-        cell.map(MeterCell::view).ok_or_else(|| self.outside(index))
+        cell.map(MeterCell::config)
+            .ok_or_else(|| self.outside(index))
     }
 
     /// Configures one cell; `None` removes its configuration.
@@ -244,15 +199,6 @@ impl Meter {
     pub fn write(&mut self, index: u64, config: Option<MeterConfig>) -> Result<(), ControlError> {
         let name = self.name.clone();
         self.cell_mut(index)?.configure(&name, config)
-    }
-
-    /// Sets what one cell has counted by colour to zero.
-    ///
-    /// # Errors
-    /// The index is outside the array.
-    pub fn clear_counts(&mut self, index: u64) -> Result<(), ControlError> {
-        self.cell_mut(index)?.clear_counts();
-        Ok(())
     }
 
     fn cell_mut(&mut self, index: u64) -> Result<&mut MeterCell, ControlError> {
@@ -330,30 +276,6 @@ mod tests {
         assert_eq!(cell.execute(MeterUnit::Packets, 1, 10), Color::Green);
         assert_eq!(cell.execute(MeterUnit::Packets, 1, 5), Color::Red);
         assert_eq!(cell.execute(MeterUnit::Packets, 1, 11), Color::Green);
-    }
-
-    #[test]
-    fn colours_are_counted_until_they_are_cleared() {
-        let mut cell = cell(1, 2, 1, 3);
-        for _ in 0..5 {
-            cell.execute(MeterUnit::Packets, 100, 0);
-        }
-        let count = |packets| CounterCell {
-            packets,
-            bytes: packets * 100,
-        };
-        let expected = ColorCounts {
-            green: count(2),
-            yellow: count(1),
-            red: count(2),
-        };
-        assert_eq!(cell.view().counts, expected);
-        let config = cell.config();
-        cell.configure("m", config).unwrap();
-        assert_eq!(cell.view().counts, expected);
-        cell.clear_counts();
-        let counts = ColorCounts::default();
-        assert_eq!(cell.view(), MeterView { config, counts });
     }
 
     #[test]

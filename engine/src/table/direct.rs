@@ -51,15 +51,6 @@ impl Table {
         self.meter_mut(of)?.configure(&name, config)
     }
 
-    /// Resets the counts by colour of an entry's meter.
-    ///
-    /// # Errors
-    /// The table has no direct meter, or there is no such entry.
-    pub fn clear_meter_counts(&mut self, of: EntryRef) -> Result<(), ControlError> {
-        self.meter_mut(of)?.clear_counts();
-        Ok(())
-    }
-
     fn meter_mut(&mut self, of: EntryRef) -> Result<&mut MeterCell, ControlError> {
         if !self.has_meter() {
             return Err(self.no_direct("meter"));

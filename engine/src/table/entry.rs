@@ -1,7 +1,7 @@
 //! Table entries for the control plane: P4Info ids and big-endian bytes.
 
 use super::super::counter::CounterCell;
-use super::super::meter::MeterView;
+use super::super::meter::MeterConfig;
 use super::super::profile::Watch;
 
 /// One match field of an entry. A field that matches anything is omitted (P4Runtime §9.1.1).
@@ -132,6 +132,6 @@ pub struct EntryView {
     pub is_const: bool,
     /// Its direct counter, if the table has one.
     pub counter: Option<CounterCell>,
-    /// Its direct meter, if the table has one.
-    pub meter: Option<MeterView>,
+    /// The configuration of its direct meter, if the table has one.
+    pub meter: Option<Option<MeterConfig>>,
 }

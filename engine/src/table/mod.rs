@@ -428,7 +428,7 @@ impl Table {
                 .then(|| self.alarms.now_us.saturating_sub(entry.age.last_hit_us)),
             is_const: entry.is_const,
             counter: self.declared.has_counter.then_some(entry.counter),
-            meter: self.declared.meter.map(|_| entry.meter.view()),
+            meter: self.declared.meter.map(|_| entry.meter.config()),
         }
     }
 

@@ -9,7 +9,7 @@ use ultima_p4runtime::v1::entity::Entity;
 use ultima_p4runtime::v1::p4_data::Data;
 use ultima_p4runtime::v1::{CounterEntry, Index, MeterEntry, P4Data, RegisterEntry};
 
-use super::direct::{clears_counts, counts_message};
+use super::direct::refuse_counts;
 use super::scan::Scan;
 use super::table_entry::{counter_cell, counter_data, meter_config, meter_message};
 use crate::engine::{ControlError, Counter, Engine, Meter, Register};
@@ -70,14 +70,11 @@ pub(super) fn read_counters(
 }
 
 pub(super) fn write_meter(engine: &mut Engine, entry: &MeterEntry) -> Result<(), Refusal> {
-    let clears_counts = clears_counts(entry.counter_data.as_ref())?;
+    refuse_counts(entry.counter_data.as_ref())?;
     let meter = engine.meter_mut(entry.meter_id)?;
     let config = entry.config.as_ref().map(meter_config).transpose()?;
     for index in cells(entry.index, meter.cells().len())? {
         meter.write(index, config)?;
-        if clears_counts {
-            meter.clear_counts(index)?;
-        }
     }
     Ok(())
 }
@@ -97,13 +94,12 @@ pub(super) fn read_meters(
     })?;
     let size = |meter: &Meter| (meter.id(), meter.cells().len());
     walk(arrays, size, *index, scan, |meter, at| {
-        let view = meter.read(at)?;
-        let counts = request.counter_data.is_some();
+        let config = meter.read(at)?;
         found.push(Entity::MeterEntry(MeterEntry {
             meter_id: meter.id(),
             index: index_message(at),
-            config: view.config.map(meter_message),
-            counter_data: counts.then(|| counts_message(view.counts)),
+            config: config.map(meter_message),
+            counter_data: None,
         }));
         Ok(())
     })

@@ -2,18 +2,14 @@
 
 use tonic::Code;
 use ultima_p4runtime::v1::entity::Entity;
-use ultima_p4runtime::v1::{
-    CounterData, DirectCounterEntry, DirectMeterEntry, MeterCounterData, TableEntry,
-};
+use ultima_p4runtime::v1::{DirectCounterEntry, DirectMeterEntry, MeterCounterData, TableEntry};
 
 use super::read::{for_tables, select};
 use super::scan::Scan;
 use super::table_entry::{
     counter_cell, counter_data, key, key_message, meter_config, meter_message,
 };
-use crate::engine::{
-    ColorCounts, CounterCell, EntryRef, EntryView, FieldMatch, MeterConfig, Table, TableMut,
-};
+use crate::engine::{CounterCell, EntryRef, EntryView, FieldMatch, MeterConfig, Table, TableMut};
 use crate::pipeline::Pipeline;
 use crate::target::Refusal;
 
@@ -21,7 +17,6 @@ use crate::target::Refusal;
 pub(super) struct Direct {
     counter: Option<CounterCell>,
     meter: Option<MeterConfig>,
-    clears_meter_counts: bool,
 }
 
 impl Direct {
@@ -30,8 +25,8 @@ impl Direct {
         if message.counter_data.is_some() && !table.has_counter() {
             return Err(no_direct(table, "counter"));
         }
-        let meter = message.meter_config.is_some() || message.meter_counter_data.is_some();
-        if meter && !table.has_meter() {
+        refuse_counts(message.meter_counter_data.as_ref())?;
+        if message.meter_config.is_some() && !table.has_meter() {
             return Err(no_direct(table, "meter"));
         }
         let counter = message.counter_data.as_ref().map(counter_cell);
@@ -46,7 +41,6 @@ impl Direct {
         Ok(Direct {
             counter: counter.transpose()?,
             meter,
-            clears_meter_counts: clears_counts(message.meter_counter_data.as_ref())?,
         })
     }
 
@@ -62,9 +56,6 @@ impl Direct {
         }
         if table.has_meter() {
             table.set_meter(of, self.meter)?;
-        }
-        if self.clears_meter_counts {
-            table.clear_meter_counts(of)?;
         }
         Ok(())
     }
@@ -91,15 +82,12 @@ pub(super) fn write_meter(
     pipeline: &mut Pipeline,
     message: &DirectMeterEntry,
 ) -> Result<(), Refusal> {
-    let clears_counts = clears_counts(message.counter_data.as_ref())?;
+    refuse_counts(message.counter_data.as_ref())?;
     let target = Target::new(message.table_entry.as_ref())?;
     let mut table = pipeline.engine.table_mut(target.table)?;
     target.check(&table)?;
     let config = message.config.as_ref().map(meter_config).transpose()?;
     table.set_meter(target.entry(), config)?;
-    if clears_counts {
-        table.clear_meter_counts(target.entry())?;
-    }
     Ok(())
 }
 
@@ -170,12 +158,11 @@ pub(super) fn read_meters(
 ) -> Result<(), Refusal> {
     let of = request.table_entry.clone().unwrap_or_default();
     read(pipeline, &of, scan, "meter", |table, view| {
-        view.meter.map(|meter| {
-            let counts = request.counter_data.is_some();
+        view.meter.map(|config| {
             found.push(Entity::DirectMeterEntry(DirectMeterEntry {
                 table_entry: Some(key_message(table, view, of.is_default_action)),
-                config: meter.config.map(meter_message),
-                counter_data: counts.then(|| counts_message(meter.counts)),
+                config: config.map(meter_message),
+                counter_data: None,
             }));
         })
     })
@@ -217,23 +204,13 @@ fn read(
     })
 }
 
-/// Converts a meter's counts by colour to a message.
-pub(super) fn counts_message(counts: ColorCounts) -> MeterCounterData {
-    MeterCounterData {
-        green: Some(counter_data(counts.green)),
-        yellow: Some(counter_data(counts.yellow)),
-        red: Some(counter_data(counts.red)),
-    }
-}
-
-/// True if a message resets a meter's counts by colour. Zero is the only valid value (§9.4).
-pub(super) fn clears_counts(data: Option<&MeterCounterData>) -> Result<bool, Refusal> {
-    let Some(data) = data else { return Ok(false) };
-    let zero = CounterData::default();
-    let colors = [&data.green, &data.yellow, &data.red];
-    match colors.into_iter().flatten().all(|color| *color == zero) {
-        true => Ok(true),
-        false => Err(Refusal::invalid("counts by colour: expected 0")),
+/// Rejects counts of a meter by colour, which this switch does not have.
+pub(super) fn refuse_counts(data: Option<&MeterCounterData>) -> Result<(), Refusal> {
+    match data {
+        None => Ok(()),
+        Some(_) => Err(Refusal::unimplemented(
+            "counts of a meter by colour: leave them unset",
+        )),
     }
 }
 

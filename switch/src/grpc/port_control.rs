@@ -34,10 +34,7 @@ impl Service {
 
 /// Returns the status for a port that cannot be opened.
 fn refused(error: SwitchError) -> Status {
-    let text = error.to_string();
-    match error {
-        _ => Status::failed_precondition(text),
-    }
+    Status::failed_precondition(error.to_string())
 }
 
 #[tonic::async_trait]

@@ -248,12 +248,7 @@ fn read_entries(
                 entry.counter_data = view.counter.map(counter_data);
             }
             if request.meter_config.is_some() {
-                let config = view.meter.and_then(|meter| meter.config);
-                entry.meter_config = config.map(meter_message);
-            }
-            if request.meter_counter_data.is_some() {
-                let meter = view.meter;
-                entry.meter_counter_data = meter.map(|meter| direct::counts_message(meter.counts));
+                entry.meter_config = view.meter.flatten().map(meter_message);
             }
             let age = view.idle_us.filter(|_| wants_age);
             entry.time_since_last_hit = age.map(|us| IdleTimeout {

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use tonic::Code;
 use ultima_p4runtime::v1::entity::Entity as Kind;
 use ultima_p4runtime::v1::{
-    CounterData, DirectCounterEntry, DirectMeterEntry, MeterConfig, MeterCounterData, MeterEntry,
-    TableEntry, Update,
+    CounterData, DirectCounterEntry, DirectMeterEntry, MeterConfig, MeterCounterData, TableEntry,
+    Update,
 };
 
 use super::{A, B};
@@ -153,90 +153,23 @@ async fn meters_go_with_their_entries() {
 }
 
 #[tokio::test]
-async fn meters_count_by_colour() {
+async fn meters_do_not_count_by_colour() {
     let bed = Bed::new(2).await;
     let mut controller = bed.controller().await;
     let metered = TableEntry {
         meter_config: Some(TIGHT),
         ..watch(&bed)
     };
-    controller
-        .insert(vec![bed.unicast(A, 2).into(), metered.clone().into()])
-        .await;
-    let counts = |green, red| MeterCounterData {
-        green: Some(data(green, green * 64)),
-        yellow: Some(data(0, 0)),
-        red: Some(data(red, red * 64)),
-    };
-    let asked = || Some(MeterCounterData::default());
-    let of_entry = TableEntry {
-        meter_config: None,
-        meter_counter_data: asked(),
+    controller.insert(vec![metered.clone().into()]).await;
+    let asked = TableEntry {
+        meter_counter_data: Some(MeterCounterData::default()),
         ..metered.clone()
     };
-    let read = async |controller: &mut Controller| {
-        let found = controller.read(vec![of_entry.clone().into()]).await;
-        match &found.expect("read")[..] {
-            [Kind::TableEntry(entry)] => entry.meter_counter_data.expect("counts"),
-            other => panic!("{other:?}"),
-        }
-    };
-    assert_eq!(read(&mut controller).await, counts(0, 0));
-    for number in 0..3 {
-        bed.peers[&1].send(&probe(A, 0, number, 64));
-    }
-    while common::packets(&bed.port(1).await.ingress_program) != 3 {}
-    assert_eq!(read(&mut controller).await, counts(0, 3));
-    // The same, by itself; without the field it is not answered.
-    let direct = |counter_data| DirectMeterEntry {
-        table_entry: Some(watch(&bed)),
-        config: None,
-        counter_data,
-    };
-    for (asked, answered) in [(asked(), Some(counts(0, 3))), (None, None)] {
-        let found = controller.read(vec![direct(asked).into()]).await;
-        let found = found.expect("read");
-        assert!(
-            matches!(&found[..], [Kind::DirectMeterEntry(m)] if m.counter_data == answered),
-            "{found:?}"
-        );
-    }
-    // Counts can only be cleared; the rest of a modification is done with it.
-    let wrong = TableEntry {
-        meter_counter_data: Some(counts(1, 0)),
-        ..metered.clone()
-    };
+    let found = controller.read(vec![asked.clone().into()]).await;
+    assert_eq!(found.expect("read"), [Kind::TableEntry(metered)]);
     assert_eq!(
-        controller.try_write(Update::modify(wrong)).await,
-        Err(Code::InvalidArgument)
-    );
-    let clear = TableEntry {
-        meter_counter_data: Some(counts(0, 0)),
-        ..watch(&bed)
-    };
-    let written = controller.write(vec![Update::modify(clear)]).await;
-    written.expect("written");
-    assert_eq!(read(&mut controller).await, counts(0, 0));
-    bed.peers[&1].send(&probe(A, 0, 9, 64));
-    assert_eq!(common::number(&bed.peers[&2].receive()), 9, "green again");
-    assert_eq!(read(&mut controller).await, counts(1, 0));
-
-    let policer = bed.names.meter("IngressPipe.policer").expect("meter");
-    let cell = |counter_data| MeterEntry {
-        counter_data,
-        ..policer.cell(0).expect("in range")
-    };
-    let found = controller.read(vec![cell(asked()).into()]).await;
-    let expected = cell(Some(counts(0, 0)));
-    assert_eq!(found.expect("read"), [Kind::MeterEntry(expected)]);
-    let none = TableEntry {
-        meter_counter_data: asked(),
-        ..bed.unicast(A, 2)
-    };
-    assert_eq!(
-        controller.try_write(Update::modify(none)).await,
-        Err(Code::InvalidArgument),
-        "the table has no meter"
+        controller.try_write(Update::modify(asked)).await,
+        Err(Code::Unimplemented)
     );
 }
 

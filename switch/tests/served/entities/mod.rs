@@ -323,15 +323,12 @@ async fn counters_meters_and_registers_by_index() {
         .await;
     assert_eq!(found.expect("read"), [Kind::MeterEntry(set)]);
     let coloured = MeterEntry {
-        counter_data: Some(v1::MeterCounterData {
-            red: Some(value),
-            ..v1::MeterCounterData::default()
-        }),
+        counter_data: Some(v1::MeterCounterData::default()),
         ..set
     };
     assert_eq!(
         controller.try_write(Update::modify(coloured)).await,
-        Err(Code::InvalidArgument)
+        Err(Code::Unimplemented)
     );
 
     controller.insert(vec![bed.unicast(A, 2).into()]).await;

@@ -131,6 +131,13 @@ impl Etcd {
         self.post("kv/deleterange", &format!(r#"{{"key":"{key}"}}"#));
     }
 
+    /// Raises or clears the alarm of a database that has reached its quota, in a cluster without TLS.
+    pub fn fill(&self, is_full: bool) {
+        let action = if is_full { "ACTIVATE" } else { "DEACTIVATE" };
+        let body = format!(r#"{{"action":"{action}","alarm":"NOSPACE"}}"#);
+        self.post("maintenance/alarm", &body);
+    }
+
     /// Adds a user to a cluster without TLS, and from then on requires one. The user reads and writes the keys from `first` up to
     /// `end`.
     pub fn require_user(&self, name: &str, password: &str, [first, end]: [&str; 2]) {

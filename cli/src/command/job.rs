@@ -377,7 +377,7 @@ pub async fn details(client: &Client, name: &str) -> Result<String> {
     Ok(conditions(&job) + &members(&job) + &counters)
 }
 
-/// Why a job is not as it should be, a line each.
+/// The problems of a job, a line each.
 fn conditions(job: &api::Job) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let now = now.map_or(0, |now| now.as_secs());

@@ -126,7 +126,7 @@ pub struct Row {
     pub name: String,
     /// The cells of all columns, the wide ones last.
     pub cells: Vec<String>,
-    /// The cells that change by themselves, such as an age: they are printed, but are no news in a watch.
+    /// The cells that change by themselves, such as an age: they are printed, but a watch prints no row for them alone.
     pub aging: &'static [usize],
     /// The object for JSON and YAML.
     pub document: Json,

@@ -122,7 +122,7 @@ fn drain_names_the_ranks_without_another_path() {
     Target::Sockets.run(Fabric::pair(), &[TRAIN], |stage| {
         let (code, text) = fabric(&stage, &["drain", "s2/9"]);
         let cut_off = "job train is not rerouted: no other path to rank 2 on h3, rank 3 on h4\n";
-        // The exit code tells a script that the link is still in use.
+        // The link is still in use, which the exit code says.
         assert_eq!((code, text), (1, format!("drained s1/9-s2/9\n{cut_off}")));
         let (_, text) = fabric(&stage, &["show"]);
         assert!(

@@ -3,7 +3,7 @@
 //! A connection has [`FIRST_REQUEST`] to carry its first request, TLS handshake included. Where no room is left, the oldest
 //! connection without a request ends for a new one, so idle connections keep no client out.
 //!
-//! What a client sends after a TLS handshake that the server refuses must not make the system reset the connection before the
+//! Data that a client sends after a TLS handshake that the server refuses must not make the system reset the connection before the
 //! client has read why (the alert), so such a connection is read until the client closes it, for at most [`LINGER`].
 
 use std::collections::BTreeMap;

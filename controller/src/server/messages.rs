@@ -158,7 +158,7 @@ pub(super) fn job_of(fabric: &Fabric, state: &JobState) -> api::Job {
     }
 }
 
-/// Why switches do not have all entries of a job, and why its paths are not as they should be.
+/// Switches that do not have all entries of a job, hosts that the others do not reach, and a failed reroute.
 fn conditions(fabric: &Fabric, state: &JobState) -> Vec<api::JobCondition> {
     let condition = |kind: api::JobConditionKind, element: &str, reason, since: SystemTime| {
         let since = since.duration_since(UNIX_EPOCH);

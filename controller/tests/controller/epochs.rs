@@ -565,11 +565,11 @@ async fn a_watch_sends_the_job_only_when_its_epochs_change() {
     }
     site.resize(&["h2", "h1"], WAIT).await.unwrap();
     agents.run_in(2, &["h1", "h2"]).await;
-    let mut told = BTreeMap::new();
-    while !told.contains_key(&(Kind::Fenced as i32)) {
+    let mut reported = BTreeMap::new();
+    while !reported.contains_key(&(Kind::Fenced as i32)) {
         let next = watch.next().await.unwrap().expect("more happens");
         let kind = next.event.map_or(0, |event| event.kind);
-        told.insert(kind, next.job.map(|job| hosts(&job).concat()));
+        reported.insert(kind, next.job.map(|job| hosts(&job).concat()));
     }
     site.client.delete_job("train").await.unwrap();
     let last = watch.next().await.unwrap().expect("more happens");
@@ -587,7 +587,7 @@ async fn a_watch_sends_the_job_only_when_its_epochs_change() {
         (Kind::Fenced, was("h2h1")),
     ];
     let expected = expected.map(|(kind, job)| (kind as i32, job));
-    assert_eq!(told, expected.into());
+    assert_eq!(reported, expected.into());
 }
 
 #[tokio::test]

@@ -235,7 +235,7 @@ async fn a_job_is_installed_and_removed_completely(target: Target) {
     assert_eq!(
         base.each_ref().map(|held| held.len()),
         [10, 10],
-        "a route and a neighbor per host; the session and the digest that tell of losses"
+        "a route and a neighbor per host; the session and the digest that report losses"
     );
 
     handle

@@ -301,6 +301,38 @@ async fn the_loss_of_etcds_leader_loses_no_job() {
     nodes[leader].is_whole().await;
 }
 
+/// A full etcd refuses all changes. The leader keeps its lease and its switches.
+#[tokio::test]
+async fn a_full_etcd_refuses_changes_and_loses_no_job() {
+    let Some(testbed) = Testbed::new(1).await else {
+        return;
+    };
+    let node = testbed.start(0).await;
+    node.leads().await;
+    let client = node.client().await;
+    client.create_job(&group::spec("one")).await.unwrap();
+    let (jobs, held) = (client.jobs().await.unwrap(), testbed.held());
+
+    testbed.etcd.fill(true);
+    for refused in [
+        client.create_job(&group::spec("two")).await.map(drop),
+        client.delete_job("one").await.map(drop),
+        client.join("one", "h1", Duration::ZERO).await.map(drop),
+    ] {
+        let text = refused.unwrap_err().to_string();
+        assert!(text.contains("compact and defragment etcd"), "{text}");
+    }
+    assert_eq!(client.jobs().await.unwrap(), jobs);
+    assert_eq!(testbed.held(), held);
+    assert!(node.is_leader());
+
+    testbed.etcd.fill(false);
+    client.create_job(&group::spec("two")).await.unwrap();
+    client.delete_job("one").await.unwrap();
+    assert_eq!(names(&client).await, ["two"]);
+    node.is_whole().await;
+}
+
 /// A takeover rewrites the switches for its own fabric, so all should have the same one.
 #[tokio::test]
 async fn a_standby_with_another_fabric_says_so() {

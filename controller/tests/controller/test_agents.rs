@@ -62,7 +62,7 @@ struct Script {
     settings: Settings,
 }
 
-/// What a test sets for all members.
+/// The settings of a test for all members.
 #[derive(Clone)]
 struct Settings {
     suspects: watch::Receiver<Vec<u32>>,

@@ -340,14 +340,14 @@ impl Testbed {
 
     /// Notes that entries which are new since `since` must not be written again.
     pub fn leave_alone(&mut self, since: &[Held]) {
-        let news = |(switch, before): (&ChaosSwitch, &Held)| {
+        let added = |(switch, before): (&ChaosSwitch, &Held)| {
             switch.take_log();
             let mut keys: BTreeSet<Vec<u8>> = switch.held().into_keys().collect();
             keys.retain(|key| !before.contains_key(key));
             let emptied = switch.state().emptied;
             (keys, emptied)
         };
-        self.untouched = self.switches.iter().zip(since).map(news).collect();
+        self.untouched = self.switches.iter().zip(since).map(added).collect();
         assert!(self.untouched.iter().any(|(keys, _)| !keys.is_empty()));
     }
 

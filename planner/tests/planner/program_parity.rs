@@ -49,7 +49,7 @@ fn said(names: &Names) -> BTreeSet<String> {
             .filter(|_| of_tables.contains(&preamble.id))
         {
             let (of, bits) = (&preamble.name, param.bitwidth);
-            lines.insert(format!("action {of} is told {} ({bits} bits)", param.name));
+            lines.insert(format!("action {of} gets {} ({bits} bits)", param.name));
         }
     }
     for counter in &info.counters {
@@ -73,7 +73,7 @@ fn said(names: &Names) -> BTreeSet<String> {
         let of = &digest.preamble.as_ref().unwrap().name;
         for member in names.digest(of).unwrap().members.iter() {
             let (name, bits) = (&member.name, member.bitwidth);
-            lines.insert(format!("digest {of} tells {name} ({bits} bits)"));
+            lines.insert(format!("digest {of} has {name} ({bits} bits)"));
         }
     }
     lines
@@ -108,7 +108,7 @@ fn differences(first: &BTreeSet<String>, second: &BTreeSet<String>) -> Vec<Strin
 fn tofino_and_v1model_programs_differ_only_as_listed() {
     let expected = [
         // A chip truncates only mirrored packets, in sessions that the controller configures.
-        "+ action UltimaEgress.mirrors.set_session is told session (10 bits)",
+        "+ action UltimaEgress.mirrors.set_session gets session (10 bits)",
         "+ table UltimaEgress.mirrors.session asks for egress_port (9 bits, match type 2)",
         "+ table UltimaEgress.mirrors.session asks for sealed (1 bits, match type 2)",
         "+ table UltimaEgress.mirrors.session does NoAction",
@@ -125,8 +125,8 @@ fn tofino_and_v1model_programs_differ_only_as_listed() {
 #[test]
 fn tofino1_and_tofino2_programs_differ_only_as_listed() {
     let expected = [
-        "- action UltimaEgress.mirrors.set_session is told session (10 bits)",
-        "+ action UltimaEgress.mirrors.set_session is told session (8 bits)",
+        "- action UltimaEgress.mirrors.set_session gets session (10 bits)",
+        "+ action UltimaEgress.mirrors.set_session gets session (8 bits)",
     ];
     assert_eq!(
         differences(&said_of("tofino"), &said_of("tofino2")),

@@ -43,12 +43,12 @@ fn says(port: u16, is_up: bool) -> SubscribeResponse {
         val: Some(TypedValue { value: Some(value) }),
         ..Update::default()
     };
-    let news = Notification {
+    let changes = Notification {
         update: leaves.into_iter().map(update).collect(),
         ..Notification::default()
     };
     SubscribeResponse {
-        response: Some(Answer::Update(news)),
+        response: Some(Answer::Update(changes)),
     }
 }
 
@@ -83,25 +83,25 @@ impl GNmi for Telling {
         let samples = |mode| mode == SubscriptionMode::Sample;
         let mut ports = self.0.subscribe();
         if list.subscription.iter().any(|it| samples(it.mode())) || ports.borrow().is_empty() {
-            return Err(Status::unimplemented("it tells nothing of that"));
+            return Err(Status::unimplemented("this path has no values"));
         }
         let (answers, outgoing) = mpsc::channel(64);
         tokio::spawn(async move {
             // Keeps the stream open when the client has sent its last request.
             let _requests = requests;
-            let mut told: Option<Ports> = None;
+            let mut sent: Option<Ports> = None;
             loop {
                 let now = ports.borrow_and_update().clone();
-                let is_told = |at, up| told.as_ref().is_some_and(|it| it.get(at) == Some(up));
-                let news = now.iter().filter(|(at, up)| !is_told(*at, *up));
-                let mut news: Vec<_> = news.map(|(at, up)| says(*at, *up)).collect();
-                if told.is_none() {
-                    news.push(SubscribeResponse {
+                let is_sent = |at, up| sent.as_ref().is_some_and(|it| it.get(at) == Some(up));
+                let changes = now.iter().filter(|(at, up)| !is_sent(*at, *up));
+                let mut changes: Vec<_> = changes.map(|(at, up)| says(*at, *up)).collect();
+                if sent.is_none() {
+                    changes.push(SubscribeResponse {
                         response: Some(Answer::SyncResponse(true)),
                     });
                 }
-                told = Some(now);
-                for said in news {
+                sent = Some(now);
+                for said in changes {
                     // A closed stream is noticed below.
                     let _ = answers.send(Ok(said)).await;
                 }

@@ -583,9 +583,9 @@ impl State {
                 ..Default::default()
             };
             let update = Some(stream_message_response::Update::Arbitration(answer));
-            let told = answers.try_send(Ok(StreamMessageResponse { update }));
+            let sent = answers.try_send(Ok(StreamMessageResponse { update }));
             assert!(
-                !matches!(told, Err(mpsc::error::TrySendError::Full(_))),
+                !matches!(sent, Err(mpsc::error::TrySendError::Full(_))),
                 "stream {stream} is not read"
             );
         }

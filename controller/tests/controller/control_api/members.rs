@@ -111,17 +111,17 @@ async fn members_of_a_sealed_job_receive_its_key_and_the_path_limits() {
     ] {
         let created = client.create_job(&job).await.unwrap();
         assert_eq!(created.sealed, job.sealed);
-        let mut told = Vec::new();
+        let mut keys_received = Vec::new();
         for host in &job.members {
             let seat = client.join(&job.name, host, Duration::ZERO).await.unwrap();
             let limits = seat.limits.unwrap();
             // From the narrowest link on any path.
             let rate = u64::from(host == "h2") * 1_000_000_000;
             assert_eq!((limits.rate, limits.mtu), (rate, 1400), "{host}");
-            told.push(seat.key);
+            keys_received.push(seat.key);
         }
-        assert_eq!(told[0], told[1]);
-        assert_eq!(told[0].len(), if job.sealed { 16 } else { 0 });
+        assert_eq!(keys_received[0], keys_received[1]);
+        assert_eq!(keys_received[0].len(), if job.sealed { 16 } else { 0 });
         // Each join, and each fetch of a key, leaves an event.
         let events = client.events(&format!("job/{}", job.name)).await.unwrap();
         let of = |reason: &str| events.iter().filter(|it| it.reason == reason).count();
@@ -130,7 +130,7 @@ async fn members_of_a_sealed_job_receive_its_key_and_the_path_limits() {
         let shown = client.job(&job.name).await.unwrap();
         assert_eq!(shown.sealed, job.sealed);
         if job.sealed {
-            assert!(keys.insert(told.remove(0)), "another job's key");
+            assert!(keys.insert(keys_received.remove(0)), "another job's key");
         }
         if job.name != "two" {
             client.delete_job(&job.name).await.unwrap();
@@ -354,7 +354,7 @@ async fn members_learn_which_others_were_refused_or_have_left() {
     // With the others' settings it is admitted.
     let mut second = attend(1);
     for (_, all_here, _) in [&mut first, &mut second, &mut third] {
-        all_here.wait_for(|told| *told).await.unwrap();
+        all_here.wait_for(|is_set| *is_set).await.unwrap();
     }
     client.leave(seats[2].leave("train")).await.unwrap();
     // One member attends again.
@@ -416,10 +416,10 @@ async fn sessions_last_until_members_leave_or_the_controller_stops() {
     for host in ["h1", "h2"] {
         seats.push(client.join("train", host, Duration::ZERO).await.unwrap());
     }
-    let (one, mut one_told) = attend(&seats[0]);
-    let (other, mut other_told) = attend(&seats[1]);
-    for told in [&mut one_told, &mut other_told] {
-        told.wait_for(|told| *told).await.unwrap();
+    let (one, mut one_reported) = attend(&seats[0]);
+    let (other, mut other_reported) = attend(&seats[1]);
+    for reported in [&mut one_reported, &mut other_reported] {
+        reported.wait_for(|is_set| *is_set).await.unwrap();
     }
     client.leave(seats[1].leave("train")).await.unwrap();
     other.await.unwrap().unwrap();
@@ -460,7 +460,7 @@ async fn a_member_with_other_settings_is_refused() {
         .await;
     }
     for (_, all_here) in &mut members {
-        all_here.wait_for(|told| *told).await.unwrap();
+        all_here.wait_for(|is_set| *is_set).await.unwrap();
     }
 
     let more = ["h1", "h2", "h3"].map(str::to_owned);

@@ -133,7 +133,7 @@ impl Fingerprint {
 mod tests {
     use std::time::Duration;
 
-    use ultima_host::{Element, Recycling};
+    use ultima_host::{Element, Estimation, Recycling};
 
     use super::*;
 
@@ -180,6 +180,19 @@ mod tests {
             blocks.contains("block size 2^10, rank 0 has 2^12"),
             "{blocks}"
         );
+        let estimator = with(|c| c.estimation = Estimation::Scaled);
+        let expected = "estimator scaled, rank 0 has arrived-mean";
+        assert!(estimator.contains(expected), "{estimator}");
+        let slots = |bytes| {
+            let slot_bytes = Some(bytes);
+            let chosen = Chosen {
+                slot_bytes,
+                ..Chosen::default()
+            };
+            Fingerprint::new(&config(), &chosen)
+        };
+        let slot = slots(1408).check(2, &slots(7616)).unwrap_err().to_string();
+        assert!(slot.contains("slot size 7616, rank 0 has 1408"), "{slot}");
         let recycles = with(|c| c.recycling = Some(Recycling { keep: 5 }));
         assert!(recycles.contains("recycling for 5 steps, rank 0 has off"));
         // An earlier version, of another coding: the version is the reason.

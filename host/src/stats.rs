@@ -169,6 +169,8 @@ pub struct Outcome {
     /// Ranks that were silent in this operation and at least the two before. They are not waited for, unless
     /// all are suspected.
     pub suspected: Vec<u16>,
+    /// Ranks that have left the job ([`Core::left`](crate::Core::left)) and are not waited for.
+    pub left: Vec<u16>,
     /// The newest step in any rank's packets: how far this rank is behind.
     pub newest_step: Option<u32>,
     /// Number of other ranks whose values were rejected because they were coded differently: see

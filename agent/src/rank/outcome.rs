@@ -95,15 +95,30 @@ impl RankOutcome {
 
     /// Ranks that were silent in this operation and at least the two before, with ranks of the whole grid.
     pub fn suspected(&self) -> Vec<u16> {
-        let position = &self.position;
-        let of_phase = |(phase, outcome): (usize, &Outcome)| {
+        self.of_all_phases(|outcome| &outcome.suspected)
+    }
+
+    /// Ranks that have left the job and of which packets are missing, with ranks of the whole grid.
+    pub fn left(&self) -> Vec<u16> {
+        let missing: BTreeSet<u16> = self
+            .missing_from()
+            .into_iter()
+            .map(|(rank, _)| rank)
+            .collect();
+        self.of_all_phases(|outcome| &outcome.left)
+            .into_iter()
+            .filter(|rank| missing.contains(rank))
+            .collect()
+    }
+
+    /// The ranks that `of` returns of any phase, with ranks of the whole grid.
+    fn of_all_phases(&self, of: impl Fn(&Outcome) -> &Vec<u16>) -> Vec<u16> {
+        let ranks = self.phases().enumerate().flat_map(|(phase, outcome)| {
             let job = Position::job_of_phase(phase);
-            let ranks = outcome.suspected.iter();
-            ranks
-                .map(|&other| position.of_job(job, other))
-                .collect::<Vec<_>>()
-        };
-        let all: BTreeSet<u16> = self.phases().enumerate().flat_map(of_phase).collect();
+            let ranks = of(outcome).iter();
+            ranks.map(move |&other| self.position.of_job(job, other))
+        });
+        let all: BTreeSet<u16> = ranks.collect();
         all.into_iter().collect()
     }
 

@@ -8,7 +8,7 @@ use ultima_host::{LinkCounters, Rejection};
 use super::operations::{Done, Operation};
 
 /// Returns the exit code of these ranks: 1 for wrong results, for nothing to verify although `verify` asks for it, and for
-/// a network that fails: packets that cannot be sent, operations or members without packets, ranks that stop early. Lost
+/// a network that fails: packets that cannot be sent, operations or members without packets, ranks that stop or leave early. Lost
 /// packets are no failure.
 pub fn of(done: &[Done], verify: bool) -> ExitCode {
     let mut problems = Vec::new();
@@ -31,8 +31,16 @@ pub fn of(done: &[Done], verify: bool) -> ExitCode {
         ));
     }
     for done in done {
-        let silent = done.operations.last().map(|last| last.suspected());
-        for member in silent.unwrap_or_default() {
+        let last = done.operations.last();
+        let left = last.map(|last| last.left()).unwrap_or_default();
+        for member in &left {
+            problems.push(format!(
+                "rank {}: rank {member} has left the job before the last operation",
+                done.position.rank
+            ));
+        }
+        let silent = last.map(|last| last.suspected()).unwrap_or_default();
+        for member in silent.into_iter().filter(|member| !left.contains(member)) {
             problems.push(format!(
                 "rank {}: nothing came from rank {member} in the last operations; run `ultima job check`",
                 done.position.rank

@@ -498,6 +498,10 @@ fn a_member_that_has_left_is_not_waited_for() {
         assert_eq!(left, "left");
         for agent in others {
             let output = ended(agent);
+            let errors = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(1), "{errors}");
+            let left = "rank 2 has left the job before the last operation";
+            assert!(errors.contains(left), "{errors}");
             let report: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
             let operations = report["ranks"][0]["operations"].as_array();
             let operations = operations.expect("operations");

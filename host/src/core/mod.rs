@@ -506,6 +506,7 @@ impl Core {
         let suspected = (0..self.config.ranks).filter(|&other| other != rank);
         let suspected = suspected.filter(|&other| members.is_suspected(other));
         outcome.suspected.extend(suspected);
+        outcome.left.extend(members.absent());
         outcome.newest_step = members.newest_step().max(Some(outcome.id.step));
         let (reduce, collect) = (&buffers.reduce.order, &buffers.collect.order);
         let lost = outcome.lost;

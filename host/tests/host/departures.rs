@@ -44,6 +44,7 @@ fn operations_wait_for_last_packets_and_then_not_at_all() {
             let done = network.run(id(step), powers(3, LEN), &starts);
             for done in done.into_iter().flatten() {
                 let outcome = done.outcome;
+                assert_eq!(outcome.left, [2]);
                 assert_eq!(outcome.closed_by, ClosedBy::KnownLoss, "{gather:?} {step}");
                 let bound = if step == 1 {
                     LAST_PACKETS

@@ -112,6 +112,7 @@ impl Operation {
             missed_values: missing.values,
             incomplete_aggregates: collect.incomplete(),
             suspected: Vec::new(),
+            left: Vec::new(),
             newest_step: None,
             coded_otherwise: self.coded_otherwise.count,
             weights: Vec::new(),

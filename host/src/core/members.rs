@@ -147,16 +147,19 @@ impl Members {
             .filter(|&silent| silent >= ALONE_AFTER && self.alone_for >= ALONE_FOR)
     }
 
-    /// True if all other ranks are suspected: then this rank is as likely to be the disconnected one.
+    /// True if all other ranks of the job are suspected: then this rank is as likely to be the disconnected one.
     pub(super) fn suspects_all(&self) -> bool {
         self.silence() >= Some(SUSPECT_AFTER)
     }
 
-    /// Number of consecutive steps without a packet from any rank.
+    /// Number of consecutive steps without a packet from any rank of the job. None if all others have left.
     fn silence(&self) -> Option<u32> {
-        match self.silent.len() < self.heard.len() - 1 {
+        let others = self.heard.len() - 1 - self.absent.len();
+        let present = |(rank, _): &(&u16, &Silence)| !self.has_left(**rank);
+        let silent = self.silent.iter().filter(present);
+        match silent.clone().count() < others {
             true => Some(0),
-            false => self.silent.values().map(|silence| silence.steps).min(),
+            false => silent.map(|(_, silence)| silence.steps).min(),
         }
     }
 
@@ -235,7 +238,13 @@ mod tests {
             now = now + MS;
         }
         assert!(members.is_suspected(1) && !members.is_suspected(2));
+        // Rank 2 leaves, so this rank hears nobody.
+        assert!(!members.suspects_all());
+        members.leaves(2, now);
+        assert_eq!(members.next_absent(now), Some(2));
+        assert!(members.suspects_all());
         members.heard(1, 5, Some(5));
+        assert!(!members.suspects_all());
         assert!(!members.is_suspected(1));
         assert!(members.is_past(1, 4) && !members.is_past(1, 5));
     }

@@ -187,7 +187,7 @@ impl Core {
 
     pub(super) fn transmit_exact(&mut self, now: Time, buf: &mut [u8]) -> Option<Transmit> {
         let members = &self.members;
-        let past = |rank, step| members.is_past(rank, step);
+        let past = |rank, step| members.is_done_with(rank, step);
         let when = (now, self.incast.own());
         let credit = &mut self.credit;
         let sent = self.exact.transmit(&self.config, when, past, credit, buf)?;

@@ -417,8 +417,11 @@ impl<L: Link> DataThread<L> {
             return Ok(());
         }
         let until = now + READ_FIRST.min(self.core.config().t_b / 16);
-        while self.receive()? && self.now() < until {
+        while self.receive()? {
             self.transmit()?;
+            if self.now() >= until {
+                break;
+            }
         }
         self.core.handle_timeout(now);
         Ok(())

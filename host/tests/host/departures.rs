@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use crate::common::*;
-use ultima_host::{ClosedBy, Coding, Config, Core, Exact, Gather, OperationId, StartError, Time};
+use ultima_host::{
+    ClosedBy, Coding, Config, Core, Exact, Gather, OperationId, ReceiveBuffer, StartError, Time,
+};
 
 const T_S: Duration = Duration::from_millis(12);
 const T_B: Duration = Duration::from_millis(20);
@@ -139,4 +141,29 @@ fn exact_operations_go_on_without_a_rank_that_needs_nothing() {
         let (_, sum) = ended.expect("started").expect("complete");
         assert!(sum.iter().all(|value| *value == 7.0));
     }
+}
+
+/// Rank 2 sends its only slot to rank 1, although rank 0 is first in turn and grants no credit any more.
+#[test]
+fn aggregates_skip_ranks_that_have_left() {
+    let mut network = Network::new(&Config {
+        gather: Gather::Unicast,
+        receive_buffer: Some(ReceiveBuffer { packets: 16 }),
+        ..config(3)
+    });
+    for core in &mut network.cores[1..] {
+        core.left(Time::ZERO, &[0]);
+    }
+    network.run_until(Time::ZERO + 2 * LAST_PACKETS);
+    let exact = (
+        id(0),
+        Exact::Broadcast { root: 2 },
+        Duration::from_secs(3600),
+    );
+    let starts = [None, Some(Duration::ZERO), Some(Duration::ZERO)];
+    let mut ended = network.run_exact(exact, &powers(3, 1), &starts);
+    let (outcome, values) = ended.remove(1).expect("started").expect("complete");
+    assert_eq!((outcome.requests, values), (0, vec![4.0]));
+    network.run_until(network.now + T_B);
+    assert!(network.cores[1..].iter().all(|core| !core.is_needed()));
 }

@@ -233,8 +233,8 @@ impl ExactOperation {
     /// True if a rank has left that this one or another needs.
     fn is_hopeless(&self) -> bool {
         let all_contribute = !matches!(self.exact, Exact::Broadcast { .. });
-        let mut left = self.peers.iter().filter(|peer| peer.left && !peer.done);
-        left.any(|peer| peer.is_missing() || all_contribute && !peer.heard)
+        let mut left = self.peers.iter().filter(|peer| peer.left);
+        left.any(|peer| peer.is_missing() || all_contribute && !peer.done && !peer.heard)
     }
 
     fn incomplete(&self, waited: Duration) -> Incomplete {
@@ -251,7 +251,7 @@ impl ExactOperation {
             contributions: which(&|peer| peer.contributions.missing() > 0),
             aggregates: which(&|peer| peer.aggregates.missing() > 0),
             silent: which(&|peer| !peer.heard && peer.is_missing()),
-            left: which(&|peer| peer.left && !peer.done),
+            left: which(&|peer| peer.left && (peer.is_missing() || !peer.done)),
             differing: which(&|peer| peer.differs),
         }
     }

@@ -73,7 +73,7 @@ impl ExactOperation {
             if let Some((owner, slot, last)) = self.next_scatter(now, credit) {
                 return Some(self.scatter_packet(owner, slot, last));
             }
-        } else if let Some(&slot) = self.closed.front() {
+        } else if let Some(slot) = self.next_closed() {
             if self.has_credit(now, credit) {
                 return Some(self.next_gather(slot));
             }
@@ -155,6 +155,23 @@ impl ExactOperation {
                 last,
                 values: &self.own[self.layout.slot(owner, slot)],
             },
+        }
+    }
+
+    /// The closed slot to send next, after turns of ranks that have left.
+    fn next_closed(&mut self) -> Option<u32> {
+        loop {
+            let slot = *self.closed.front()?;
+            let mut turn = self.turn.clone();
+            match turn.next(self.gather, self.rank, self.ranks) {
+                (Destination::Rank(to), sent_to_all) if self.peers[usize::from(to)].left => {
+                    self.turn = turn;
+                    if sent_to_all {
+                        self.closed.pop_front();
+                    }
+                }
+                _ => return Some(slot),
+            }
         }
     }
 

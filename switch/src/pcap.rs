@@ -82,7 +82,7 @@ fn open_file(path: &Path, append: bool) -> io::Result<BufWriter<File>> {
     // Without the flag, opening a pipe would wait for its reader.
     let options = options.write(true).custom_flags(libc::O_NONBLOCK);
     let mut file = match options.create(true).open(path) {
-        // A pipe that nobody reads.
+        // A pipe without a reader.
         Err(error) if error.raw_os_error() == Some(libc::ENXIO) => return Err(no_regular_file()),
         opened => opened?,
     };

@@ -70,7 +70,7 @@ pub struct Step {
     pub at_us: u64,
     /// 1 for a stage such as ingress, 2 for its steps, 3 for a step's own.
     pub depth: u8,
-    /// What happened. Further lines have details of the first.
+    /// The event. Further lines have details of the first.
     pub text: String,
     /// The position in the P4 source, if the compiler recorded it.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -486,7 +486,7 @@ mod tests {
         assert_eq!(ledger.due(), Some(Time::from_nanos(1)));
     }
 
-    /// What is late is not requested until it had another t_B, or half of the steps have passed in which it can be.
+    /// A late aggregate is not requested before another t_B has passed, or half of the steps in which it can be.
     #[test]
     fn aggregates_on_their_way_are_not_requested() {
         let mut ledger = ledger_in_doubt(4, Known::Overdue);

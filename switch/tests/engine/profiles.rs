@@ -22,7 +22,7 @@ const FLOWS: [u16; 12] = [
     0, 1, 2, 3, 0x1234, 0x8000, 0xffff, 0xabcd, 77, 1000, 40000, 31337,
 ];
 
-/// What a packet comes back with.
+/// The answer to a packet.
 #[derive(Debug, PartialEq, Eq)]
 struct Answer {
     number: u8,

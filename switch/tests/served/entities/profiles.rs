@@ -73,7 +73,7 @@ fn set(entry: &mut TableEntry) -> &mut ActionProfileActionSet {
     }
 }
 
-/// What a packet comes back with, and whether it found an entry.
+/// The answer to a packet, and whether it found an entry.
 fn ask(bed: &Bed, table: u8, key: u8, flow: u16) -> (u8, bool) {
     let [high, low] = flow.to_be_bytes();
     bed.peers[&1].send(&[table, key, high, low, 0, 0, 0x55, 0x55]);

@@ -21,7 +21,7 @@ async fn bed() -> Bed {
     Bed::with_program(bare(), program, vec![WireConfig::default()]).await
 }
 
-/// What a packet comes back with: its port and its answer.
+/// The port of an answered packet, and its answer.
 fn ask(bed: &Bed, table: u8, port: u16) -> (u16, u8) {
     let [high, low] = port.to_be_bytes();
     bed.peers[&1].send(&[table, 0, high, low, 0xff]);

@@ -147,8 +147,14 @@ impl Registry {
         Some(self.insert(plan_status, seats, origin))
     }
 
-    fn insert(&mut self, plan_status: PlanStatus, seats: Seats, origin: Option<Origin>) -> &Record {
+    fn insert(
+        &mut self,
+        mut plan_status: PlanStatus,
+        seats: Seats,
+        origin: Option<Origin>,
+    ) -> &Record {
         let id = plan_status.job.id;
+        plan_status.degraded_from(plan_status.degraded_since);
         let is_coming = origin.as_ref().is_some_and(|origin| origin.first.is_none());
         if let Some(origin) = &origin {
             self.following.insert(origin.of, id);

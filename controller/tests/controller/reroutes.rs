@@ -656,7 +656,13 @@ async fn a_drained_spine_is_empty_and_gets_jobs_again_when_undrained() {
 }
 
 async fn links_are_drained_by_either_end_and_cut_off_hosts_named(target: Target) {
-    let (_switches, handle, client) = start_on(target, DAMPING).await;
+    let (_switches, config) = fabric_with(target, "").await;
+    let folder = tempfile::tempdir().unwrap();
+    let config = Config {
+        state: Some(folder.path().join("state")),
+        ..config
+    };
+    let (handle, client) = serve(config.clone()).await;
     client.create_job(&spec("train")).await.unwrap();
     let name = target.element("leaf1/101-spine1/1");
     for alias in ["leaf1/101", "spine1/1", "spine1/1-leaf1/101"] {
@@ -676,12 +682,20 @@ async fn links_are_drained_by_either_end_and_cut_off_hosts_named(target: Target)
     let conditions = job.conditions.iter();
     let conditions: Vec<_> = conditions.map(|it| (&*it.element, &*it.reason)).collect();
     assert_eq!(conditions, [("h1", "rank 0 has no path to all others")]);
+    let since = job.conditions[0].since;
+    assert!(since >= job.created_at, "{since}");
     let events = client.events("job/train").await.unwrap();
     let kept = "no path to rank 0, whose old paths are kept";
     let mut messages = events.iter().map(|it| &*it.message);
     assert!(messages.any(|it| it.ends_with(kept)), "{events:?}");
     assert!(switches_of(&client, "train").await.is_superset(&before));
     assert!(is_whole(&handle).await);
+    // Another controller knows the condition since it has the job.
+    handle.stop().await;
+    let (_handle, client) = serve(config).await;
+    let again = client.job("train").await.unwrap().conditions;
+    assert_eq!(again[0].reason, job.conditions[0].reason);
+    assert!(again[0].since >= since, "{again:?}");
     client.drain(&other, false).await.unwrap();
     let job = client.job("train").await.unwrap();
     assert!(job.members.iter().all(|member| !member.cut_off));

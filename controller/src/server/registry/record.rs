@@ -139,7 +139,7 @@ pub struct PlanStatus {
     pub cut_off: Vec<Rank>,
     /// Why it was not rerouted around elements that are down or drained.
     pub stays: Option<Refusal>,
-    /// Since when members are cut off, or it was not rerouted.
+    /// Since when members are cut off, or it was not rerouted: at the earliest, since this controller has the plan.
     pub degraded_since: Option<SystemTime>,
     /// Switches that are not known to have the new paths: its plan keeps the old ones until they
     /// do.
@@ -166,6 +166,12 @@ impl From<Refitted> for PlanStatus {
 }
 
 impl PlanStatus {
+    /// Sets since when the job is degraded, if it is: `since`, or else now.
+    pub fn degraded_from(&mut self, since: Option<SystemTime>) {
+        let is_degraded = !self.cut_off.is_empty() || self.stays.is_some();
+        self.degraded_since = is_degraded.then(|| since.unwrap_or_else(SystemTime::now));
+    }
+
     /// The job and its plan.
     pub fn planned(&self) -> Planned {
         (Arc::clone(&self.job), Arc::clone(&self.plan))

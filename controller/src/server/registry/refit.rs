@@ -114,10 +114,9 @@ impl Registry {
                 continue;
             };
             let (before, after) = (record.planned(), plan_status.planned());
-            let is_degraded = !plan_status.cut_off.is_empty() || plan_status.stays.is_some();
-            let since = record.degraded_since.unwrap_or_else(SystemTime::now);
+            let since = record.degraded_since;
             record.plan_status = plan_status;
-            record.plan_status.degraded_since = is_degraded.then_some(since);
+            record.plan_status.degraded_from(since);
             if before == after {
                 // The tasks of switches compare plans by address.
                 (record.plan_status.job, record.plan_status.plan) = before;

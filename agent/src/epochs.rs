@@ -10,7 +10,7 @@ use ultima_api::member_session;
 use ultima_api::operation_gate::{Admission, DECISION_TIMEOUT, OperationGate};
 use ultima_api::v1::{BeginEpoch, PrepareEpoch, prepare_epoch};
 
-use crate::{Membership, Token};
+use crate::{Departure, Membership, Token};
 
 /// A rank's place in the next epoch.
 #[derive(Debug)]
@@ -52,6 +52,8 @@ struct State<T> {
     over: Option<String>,
     /// True if the controller refuses this rank.
     refused: bool,
+    /// The reason that the job's operations cannot begin.
+    cannot_begin: Option<String>,
 }
 
 impl<T> Clone for Epochs<T> {
@@ -74,6 +76,7 @@ impl<T> Epochs<T> {
             next: None,
             over: None,
             refused: false,
+            cannot_begin: None,
         };
         Self(Arc::new(Shared {
             state: Mutex::new(state),
@@ -119,8 +122,11 @@ impl<T> Epochs<T> {
         }
     }
 
-    /// Waits until the rank must leave the epoch, even if it has started no operation in it.
-    pub async fn over_before_it_began(&self) -> Go<T> {
+    /// Waits until the rank must leave the epoch, even if it has started no operation in it. Returns its place in the next one.
+    ///
+    /// # Errors
+    /// It has none.
+    pub async fn over_before_it_began(&self) -> Result<T, Departure> {
         let mut changed = self.0.changed.subscribe();
         loop {
             {
@@ -128,10 +134,21 @@ impl<T> Epochs<T> {
                 if state.gate.is_over(0)
                     && let Some((_, next)) = state.next.take()
                 {
-                    return Go::Over(next);
+                    return match next {
+                        Next::Place(next) => Ok(next),
+                        Next::LeftOut(why) => Err(Departure::LeftOut(why)),
+                    };
                 }
                 if let Some(reason) = &state.over {
-                    return Go::Nowhere(reason.clone());
+                    let departure = match state.refused {
+                        true => Departure::LeftOut,
+                        false => Departure::Ended,
+                    };
+                    return Err(departure(reason.clone()));
+                }
+                // The last: it does not matter to a rank with a place in the next epoch.
+                if let Some(reason) = &state.cannot_begin {
+                    return Err(Departure::CannotBegin(reason.clone()));
                 }
             }
             // The sender lives as long as `self`.
@@ -153,11 +170,6 @@ impl<T> Epochs<T> {
     pub fn refuse(&self, reason: String) {
         self.change(|state| state.refused = true);
         self.end(reason);
-    }
-
-    /// True if the controller refuses this rank.
-    pub fn is_refused(&self) -> bool {
-        self.lock().refused
     }
 
     fn change<R>(&self, change: impl FnOnce(&mut State<T>) -> R) -> R {
@@ -190,8 +202,6 @@ pub struct Follower<T> {
     suspects: watch::Sender<Vec<u32>>,
     /// Receives the ranks of this epoch that have left.
     left: Box<dyn Fn(Vec<u16>) + Send>,
-    /// Why the job's operations cannot begin.
-    cannot_begin: watch::Sender<Option<String>>,
 }
 
 impl<T> Follower<T> {
@@ -212,18 +222,12 @@ impl<T> Follower<T> {
             first: watch::Sender::default(),
             suspects: watch::Sender::default(),
             left: Box::new(left),
-            cannot_begin: watch::Sender::default(),
         }
     }
 
     /// This rank's first operation, once it is known, if that is not the job's first.
     pub fn first(&self) -> watch::Receiver<Option<u32>> {
         self.first.subscribe()
-    }
-
-    /// The reason that the job's operations cannot begin, if there is one.
-    pub fn cannot_begin(&self) -> watch::Receiver<Option<String>> {
-        self.cannot_begin.subscribe()
     }
 
     /// The sender for the ranks that this one suspects.
@@ -302,7 +306,8 @@ impl<T: Send> member_session::Member for Follower<T> {
     }
 
     fn cannot_begin(&mut self, reason: &str) {
-        self.cannot_begin.send_replace(Some(reason.to_owned()));
+        self.epochs
+            .change(|state| state.cannot_begin = Some(reason.to_owned()));
     }
 
     fn suspects(&self) -> watch::Receiver<Vec<u32>> {
@@ -399,7 +404,7 @@ mod tests {
             first_operation: 0,
         });
         let over = epochs.over_before_it_began().await;
-        assert!(matches!(over, Go::Over(Next::LeftOut(why)) if why == "evicted"));
+        assert!(matches!(over, Err(Departure::LeftOut(why)) if why == "evicted"));
 
         let (epochs, mut follower) = self::follower();
         follower.begin(&BeginEpoch {
@@ -414,6 +419,22 @@ mod tests {
         assert_eq!(*follower.first().borrow(), Some(7));
         epochs.end("over".into());
         let over = epochs.over_before_it_began().await;
-        assert!(matches!(over, Go::Nowhere(why) if why == "over"));
+        assert!(matches!(over, Err(Departure::Ended(why)) if why == "over"));
+    }
+
+    /// Also if it reads both messages at once.
+    #[tokio::test]
+    async fn a_rank_with_a_place_in_the_next_epoch_stays_although_this_one_cannot_begin() {
+        let (epochs, mut follower) = follower();
+        let place = prepare_epoch::Place::Seat(seat(2, 1));
+        assert_eq!(follower.prepare(&change(2, place)), Ok(0));
+        follower.begin(&BeginEpoch {
+            job_id: 2,
+            first_operation: 0,
+        });
+        follower.cannot_begin("rank 1 on h2 left before the first operation");
+        assert!(matches!(epochs.over_before_it_began().await, Ok(2)));
+        let over = epochs.over_before_it_began().await;
+        assert!(matches!(over, Err(Departure::CannotBegin(why)) if why.starts_with("rank 1 ")));
     }
 }

@@ -16,8 +16,8 @@ use ultima_host::trace::{Clock, Head, TraceFile, WhenFull};
 use ultima_host::{Collective, Config};
 
 use crate::{
-    Epochs, Follower, Go, Held, JoinError, Membership, Metrics, Next, Probes, Quiet, Settings,
-    SocketError, WatchedRank,
+    Epochs, Follower, Held, JoinError, Membership, Metrics, Probes, Quiet, Settings, SocketError,
+    WatchedRank,
 };
 
 /// The pause before a session contacts a lost controller again, or joins again after a cancelled change.
@@ -119,7 +119,6 @@ pub struct Session {
     pub suspects: watch::Sender<Vec<u32>>,
     here: watch::Receiver<bool>,
     first: watch::Receiver<Option<u32>>,
-    cannot_begin: watch::Receiver<Option<String>>,
     configure: Configure,
     /// Until it attends.
     unattended: Option<Unattended>,
@@ -268,7 +267,6 @@ impl Session {
             suspects: follower.suspects(),
             here: probes.all_here(),
             first: follower.first(),
-            cannot_begin: follower.cannot_begin(),
             configure: configure.clone(),
             unattended: Some(Unattended {
                 attendance,
@@ -336,7 +334,6 @@ impl Session {
     pub async fn ready(&mut self, context: &Context) -> Result<Start, Departure> {
         loop {
             let (mut here, mut first) = (self.here.clone(), self.first.clone());
-            let mut cannot_begin = self.cannot_begin.clone();
             let epochs = self.epochs.clone();
             tokio::select! {
                 // A member may leave soon after operations have begun.
@@ -349,19 +346,7 @@ impl Session {
                     let first = first.unwrap_or_default();
                     return Ok(Start { first, together: false });
                 }
-                Ok(reason) = cannot_begin.wait_for(Option::is_some) => {
-                    let reason = reason.clone().unwrap_or_default();
-                    return Err(Departure::CannotBegin(reason));
-                }
-                over = epochs.over_before_it_began() => match over {
-                    Go::Over(Next::Place(next)) => drop(self.go_over(next, 0, context)),
-                    Go::Over(Next::LeftOut(why)) => return Err(Departure::LeftOut(why)),
-                    Go::Nowhere(why) if self.epochs.is_refused() => {
-                        return Err(Departure::LeftOut(why));
-                    }
-                    Go::Nowhere(why) => return Err(Departure::Ended(why)),
-                    Go::Begin => {}
-                },
+                next = epochs.over_before_it_began() => drop(self.go_over(next?, 0, context)),
             }
         }
     }

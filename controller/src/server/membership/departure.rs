@@ -10,7 +10,7 @@ use ultima_planner::job::{JobId, Rank};
 
 use super::super::controller::Controller;
 use super::super::registry::Registry;
-use super::super::registry::record::{Obstacle, Record};
+use super::super::registry::record::{Obstacle, Record, Stage};
 use super::super::seats::Seat;
 use super::super::sessions::Mismatch;
 
@@ -99,7 +99,7 @@ pub fn admitted(record: &mut Record, rank: Rank) {
     record.obstacle.take_if(|obstacle| obstacle.rank == rank);
 }
 
-/// Reports to all members that operations cannot begin, for the first such reason.
+/// Notes the first reason that operations cannot begin, and reports it to all members.
 fn obstructs(
     controller: &Controller,
     registry: &mut Registry,
@@ -115,14 +115,23 @@ fn obstructs(
     let host = record.job.members.get(usize::from(rank.0));
     let host = host.map_or("?", |member| &controller.fabric.host(member.host).name);
     let reason = format!("rank {} on {host} {why}", rank.0);
-    let obstacle = record.obstacle.insert(Obstacle { rank, reason });
-    let message = message(obstacle);
-    controller.sessions.send_to_all(id, &message);
+    record.obstacle = Some(Obstacle { rank, reason });
+    report_obstacle(controller, registry, id);
 }
 
-/// The report of an obstacle.
-pub fn message(obstacle: &Obstacle) -> Message {
-    Message::CannotBegin(CannotBegin {
+/// Reports to all members the obstacle of a job's epoch, if it has one.
+pub fn report_obstacle(controller: &Controller, registry: &Registry, id: JobId) {
+    if let Some(message) = obstacle(registry, id) {
+        controller.sessions.send_to_all(id, &message);
+    }
+}
+
+/// The report of an epoch's obstacle. None during a change of members: its operations may begin in the next epoch.
+pub fn obstacle(registry: &Registry, id: JobId) -> Option<Message> {
+    let record = registry.get(id)?;
+    let is_last = record.stage == Stage::Current && registry.next_of(id).is_none();
+    let obstacle = record.obstacle.as_ref().filter(|_| is_last)?;
+    Some(Message::CannotBegin(CannotBegin {
         reason: obstacle.reason.clone(),
-    })
+    }))
 }

@@ -18,6 +18,7 @@ use super::super::jobs::epoch_in_span;
 use super::super::notify::pause_after_scan;
 use super::super::registry::record::Record;
 use super::super::report::{report, report_epoch, report_member};
+use super::departure::report_obstacle;
 use super::member_messages::{Unmade, beginning, meet, prepare};
 use super::preparation::Preparation;
 use crate::store::StoreError;
@@ -281,10 +282,14 @@ async fn cancel(controller: &Controller, id: JobId, reason: String) {
 
 /// Records and reports a cancelled change: in the job's state and to its watchers.
 pub fn report_cancelled(controller: &Controller, before: JobId, next: &Job, reason: String) {
-    if let Some(record) = controller.registry().get_mut(before) {
+    let mut registry = controller.registry();
+    if let Some(record) = registry.get_mut(before) {
         record.unchanged = Some(format!("epoch {} was cancelled: {reason}", next.epoch.0));
         record.evict_not_before = Some(Instant::now() + controller.timers.eviction_retry);
     }
+    // Found while the change was in progress.
+    report_obstacle(controller, &registry, before);
+    drop(registry);
     controller.metrics.changed(false);
     controller.sessions.notify(before);
     report(controller, next, Kind::Cancelled, None, None, reason);

@@ -20,7 +20,7 @@ use super::super::registry::record::{Record, Stage};
 use super::super::report::record_key;
 use super::super::seats::Seat;
 use super::super::sessions::{Attributes, MemberId, Order};
-use super::departure::{Departures, admitted, message, refused};
+use super::departure::{Departures, admitted, obstacle, refused};
 use super::preparation::Preparation;
 
 /// A message from a member.
@@ -116,11 +116,13 @@ pub fn open_session(
         }));
     }
     let departures = Departures::of(record);
+    if let Some(record) = registry.get_mut(member.job) {
+        admitted(record, rank);
+    }
+    messages.extend(obstacle(&registry, member.job));
     let Some(record) = registry.get_mut(member.job) else {
         return Err(not_joined());
     };
-    admitted(record, rank);
-    messages.extend(record.obstacle.as_ref().map(message));
     let orders = controller.sessions.add(member, attributes, messages);
     meet_in(controller, record);
     let messages = ForMember { orders, departures };

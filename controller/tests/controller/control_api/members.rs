@@ -390,6 +390,90 @@ async fn a_member_that_leaves_before_operations_begin_is_reported() {
     }
 }
 
+/// A member that begins no operation, and records the messages about its epoch.
+#[derive(Default)]
+struct Waiting {
+    messages: watch::Sender<Vec<&'static str>>,
+    suspects: watch::Sender<Vec<u32>>,
+}
+
+impl Waiting {
+    fn record(&self, message: &'static str) {
+        self.messages.send_modify(|all| all.push(message));
+    }
+}
+
+impl Member for Waiting {
+    fn prepare(&mut self, _: &api::PrepareEpoch) -> Result<u32, String> {
+        self.record("prepare");
+        Ok(0)
+    }
+
+    fn begin(&mut self, _: &api::BeginEpoch) {
+        self.record("begin");
+    }
+
+    fn cancel(&mut self) {
+        self.record("cancel");
+    }
+
+    fn cannot_begin(&mut self, _: &str) {
+        self.record("cannot begin");
+    }
+
+    fn suspects(&self) -> watch::Receiver<Vec<u32>> {
+        self.suspects.subscribe()
+    }
+}
+
+/// Operations may begin in the next epoch.
+#[tokio::test]
+async fn members_do_not_stop_for_one_that_leaves_during_a_change() {
+    let (_switch, _handle, client) = start(Target::of_run()).await;
+    let hosts = ["h1", "h2", "h3"];
+    client.create_job(&spec("train", &hosts)).await.unwrap();
+    let mut seats = Vec::new();
+    for host in hosts {
+        seats.push(client.join("train", host, Duration::ZERO).await.unwrap());
+    }
+    let attend = |rank: usize| {
+        let (attendance, client) = (seats[rank].attendance("train"), client.clone());
+        let (mut member, (here, _)) = (Waiting::default(), watch::channel(false));
+        let messages = member.messages.subscribe();
+        let attending = tokio::spawn(async move {
+            let mut listener = Listener(here);
+            let attended = client.attend(attendance, &mut listener, &mut member);
+            drop(attended.await);
+        });
+        (attending, messages)
+    };
+    let mut members = [attend(0), attend(1)];
+    until(async || client.check("train").await.unwrap().attending.len() == 2).await;
+    let resize = async |hosts: &[&str]| {
+        let hosts: Vec<String> = hosts.iter().map(|host| (*host).to_owned()).collect();
+        let resized = client.resize_job("train", None, &hosts, LONG, false);
+        resized.await.unwrap();
+    };
+    // The change waits for h4. After it, the job is without h3.
+    resize(&["h1", "h2", "h4"]).await;
+    client.leave(seats[2].leave("train")).await.unwrap();
+    client.cancel_change("train", 2).await.unwrap();
+    for (_, messages) in &mut members {
+        let messages = messages.wait_for(|all| all.contains(&"cannot begin")).await;
+        assert_eq!(*messages.unwrap(), ["cancel", "cancel", "cannot begin"]);
+    }
+    // The members that stay are notified of the next epoch, and one of them attends again in this one.
+    resize(&["h1", "h2"]).await;
+    for (_, messages) in &mut members {
+        let messages = messages.wait_for(|all| all.ends_with(&["prepare", "begin"]));
+        messages.await.unwrap();
+    }
+    members[0].0.abort();
+    let (_attending, mut messages) = attend(0);
+    let messages = messages.wait_for(|all| all.contains(&"begin")).await;
+    assert_eq!(*messages.unwrap(), ["prepare", "begin"]);
+}
+
 #[tokio::test]
 async fn sessions_last_until_members_leave_or_the_controller_stops() {
     let (_switch, handle, client) = start(Target::of_run()).await;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::try_join_all;
+use futures_util::future::{TryFutureExt, try_join_all};
 use tokio::time::Instant;
 use ultima_api::client::Client;
 use ultima_api::v1 as api;
@@ -153,17 +153,20 @@ impl JoinedRank {
     /// Waits until operations may start. If the rank's epoch is cancelled, joins again when a rank is free.
     pub(super) async fn ready(&mut self, context: &Context) -> Result<Ready, SessionError> {
         loop {
-            let ready = self.sessions.iter_mut();
-            let ready = ready.map(|session| session.ready(context));
-            let departure = match try_join_all(ready).await {
+            let ready = self.sessions.iter_mut().enumerate();
+            let ready = ready.map(|(at, session)| {
+                let ready = session.ready(context);
+                ready.map_err(move |departure| (at, departure))
+            });
+            let (at, departure) = match try_join_all(ready).await {
                 Ok(starts) => {
                     // A row and a column start with the same operation.
                     let start = starts.first().copied();
                     return Ok(Ready::Begins(start.expect("a rank has a session")));
                 }
-                Err(departure) => departure,
+                Err(departed) => departed,
             };
-            let session = self.sessions.last().expect("a rank has a session");
+            let session = &self.sessions[at];
             let cancelled = matches!(departure, Departure::Ended(_));
             if cancelled && self.rejoins && session.never_was(&context.client).await? {
                 let session = self.sessions.pop().expect("a rank has a session");

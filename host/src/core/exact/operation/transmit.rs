@@ -162,7 +162,7 @@ impl ExactOperation {
     fn next_closed(&mut self) -> Option<u32> {
         loop {
             let slot = *self.closed.front()?;
-            let mut turn = self.turn.clone();
+            let mut turn = self.turn;
             match turn.next(self.gather, self.rank, self.ranks) {
                 (Destination::Rank(to), sent_to_all) if self.peers[usize::from(to)].left => {
                     self.turn = turn;

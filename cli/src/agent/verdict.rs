@@ -11,6 +11,27 @@ use super::operations::{Done, Operation};
 /// a network that fails: packets that cannot be sent, operations or members without packets, ranks that stop or leave early. Lost
 /// packets are no failure.
 pub fn of(done: &[Done], verify: bool) -> ExitCode {
+    let problems = problems(done, verify);
+    for problem in &problems {
+        eprintln!("error: {problem}");
+    }
+    let reports = || done.iter().flat_map(|done| &done.reports);
+    let of = |reason| -> u64 {
+        reports()
+            .map(|report| report.totals.rejected.of(reason))
+            .sum()
+    };
+    if let Some(warning) = rejected(&Rejection::ALL.map(|reason| (of(reason), reason))) {
+        eprintln!("warning: {warning}");
+    }
+    match problems.is_empty() && done.iter().all(|done| done.stopped.is_none()) {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    }
+}
+
+/// One line for each failure.
+fn problems(done: &[Done], verify: bool) -> Vec<String> {
     let mut problems = Vec::new();
     let operations = || done.iter().flat_map(|done| &done.operations);
     let count = |is: fn(&Operation) -> bool| operations().filter(|o| is(o)).count();
@@ -20,9 +41,15 @@ pub fn of(done: &[Done], verify: bool) -> ExitCode {
             "{wrong} results are wrong although no packet was lost"
         ));
     }
-    if verify && operations().next().is_some() && count(|operation| operation.is_whole()) == 0 {
-        problems
-            .push("--verify checked nothing: packets are missing from every operation".to_owned());
+    let nothing = match operations().next() {
+        Some(_) => (count(|operation| operation.is_whole()) == 0)
+            .then_some("packets are missing from every operation"),
+        // The reason that a rank stopped is printed already.
+        None => (done.iter().all(|done| done.stopped.is_none()))
+            .then_some("this agent took part in none of the job's operations"),
+    };
+    if let Some(reason) = nothing.filter(|_| verify) {
+        problems.push(format!("--verify checked nothing: {reason}"));
     }
     let deaf = count(|operation| operation.silent_job().is_some());
     if deaf > 0 {
@@ -52,15 +79,7 @@ pub fn of(done: &[Done], verify: bool) -> ExitCode {
         reports.map(|report| report.link)
     };
     problems.extend(unsent(links()));
-    for problem in &problems {
-        eprintln!("error: {problem}");
-    }
-    rejected(done);
-    let stopped = done.iter().any(|done| done.stopped.is_some());
-    match problems.is_empty() && !stopped {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::FAILURE,
-    }
+    problems
 }
 
 /// One line if packets could not be sent, with the kernel's last reason.
@@ -71,31 +90,19 @@ fn unsent(links: impl Iterator<Item = LinkCounters> + Clone) -> Option<String> {
     Some(format!("{unsent} packets could not be sent: {error}"))
 }
 
-/// Warns of rejected packets, with advice for the most frequent reason.
-fn rejected(done: &[Done]) {
-    let reports = || done.iter().flat_map(|done| &done.reports);
-    let of = |reason| -> u64 {
-        let counts = reports().map(|report| report.totals.rejected.of(reason));
-        counts.sum()
-    };
-    let counts = Rejection::ALL.map(|reason| (of(reason), reason));
-    let Some((_, most)) = counts.iter().copied().max_by_key(|(count, _)| *count) else {
-        return;
-    };
-    let total: u64 = counts.iter().map(|(count, _)| count).sum();
-    if total == 0 {
-        return;
-    }
+/// A warning of rejected packets, with advice for the most frequent reason.
+fn rejected(counts: &[(u64, Rejection)]) -> Option<String> {
+    let (_, most) = counts.iter().copied().max_by_key(|(count, _)| *count)?;
     let counts = counts.iter().filter(|(count, _)| *count > 0);
+    let total: u64 = counts.clone().map(|(count, _)| count).sum();
     let counts: Vec<String> = counts
         .map(|(count, reason)| format!("{} {count}", reason.name()))
         .collect();
-    let counts = counts.join(", ");
-    let advice = advice(most);
-    eprintln!("warning: {total} packets were rejected ({counts}); {advice}");
+    let (counts, advice) = (counts.join(", "), advice(most));
+    (total > 0).then(|| format!("{total} packets were rejected ({counts}); {advice}"))
 }
 
-/// What to do about rejected packets.
+/// Advice about packets that are rejected for this reason.
 fn advice(reason: Rejection) -> &'static str {
     match reason {
         Rejection::Seal => "their sender lacks the job's key, or they were changed on the way",
@@ -114,5 +121,56 @@ fn advice(reason: Rejection) -> &'static str {
         | Rejection::Part => {
             "start all agents with the same --allreduce, --slot-bytes, --element and --no-hadamard"
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ultima_agent::rank::Position;
+
+    use super::*;
+
+    #[test]
+    fn an_agent_without_an_operation_verified_nothing() {
+        let done = |stopped: Option<&str>| Done {
+            position: Position {
+                rank: 1,
+                ranks: 2,
+                grid: None,
+            },
+            memberships: Vec::new(),
+            stopped: stopped.map(str::to_owned),
+            operations: Vec::new(),
+            history: Default::default(),
+            reports: Vec::new(),
+            recycles: false,
+        };
+        let none = "--verify checked nothing: this agent took part in none of the job's operations";
+        assert_eq!(problems(&[done(None)], true), [none]);
+        assert_eq!(problems(&[done(None)], false), [""; 0]);
+        assert_eq!(problems(&[done(Some("interrupted"))], true), [""; 0]);
+    }
+
+    #[test]
+    fn advice_fits_the_most_frequent_reason() {
+        let mut counts = Rejection::ALL.map(|reason| (0, reason));
+        assert_eq!(rejected(&counts), None);
+        for (count, reason) in &mut counts {
+            match reason {
+                Rejection::Seal => *count = 2,
+                Rejection::Epoch => *count = 5,
+                _ => {}
+            }
+        }
+        let warning = rejected(&counts).expect("seven packets");
+        assert!(
+            warning.starts_with("7 packets were rejected ("),
+            "{warning}"
+        );
+        assert!(
+            warning.contains("seal 2") && warning.contains("epoch 5"),
+            "{warning}"
+        );
+        assert!(warning.ends_with(advice(Rejection::Epoch)), "{warning}");
     }
 }

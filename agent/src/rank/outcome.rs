@@ -98,7 +98,7 @@ impl RankOutcome {
         self.of_all_phases(|outcome| &outcome.suspected)
     }
 
-    /// Ranks that have left the job and of which packets are missing, with ranks of the whole grid.
+    /// Ranks that have left the job before all of their packets arrived, with their numbers in the whole grid.
     pub fn left(&self) -> Vec<u16> {
         let missing: BTreeSet<u16> = self
             .missing_from()

@@ -238,7 +238,7 @@ mod tests {
             now = now + MS;
         }
         assert!(members.is_suspected(1) && !members.is_suspected(2));
-        // Rank 2 leaves, so this rank hears nobody.
+        // Rank 2 leaves, so every rank that remains is suspected.
         assert!(!members.suspects_all());
         members.leaves(2, now);
         assert_eq!(members.next_absent(now), Some(2));

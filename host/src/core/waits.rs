@@ -79,7 +79,7 @@ mod tests {
         waits.advertised(2, at(50));
         assert_eq!(waits.until(Destination::Rank(2)), at(50));
         assert_eq!(waits.until(Destination::Rank(1)), at(100));
-        // Rank 1 has not reported: it may advertised as long as this rank.
+        // Rank 1 has not reported: it may wait as long as this rank.
         assert_eq!(waits.until(Destination::Group), at(100));
         waits.advertised(1, at(70));
         waits.advertised(1, at(71));
@@ -102,7 +102,7 @@ mod tests {
                 );
             }
         }
-        // Longer than any advertised.
+        // Longer than any wait.
         let mut waits = Waits::new(2, Time::ZERO, Duration::from_secs(1));
         waits.advertised(1, Time::from_nanos(u64::MAX));
         assert!(waits.until(to) >= Time::from_nanos(4_000_000_000));

@@ -224,7 +224,7 @@ mod tests {
         }
     }
 
-    /// Time while down is not quiet time, and extreme config do not overflow.
+    /// Time while down is not quiet time, and extreme configurations do not overflow.
     #[test]
     fn time_while_down_does_not_shorten_the_hold() {
         for (config, hold) in [

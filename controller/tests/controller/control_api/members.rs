@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tonic::Code;
 use ultima_api::client::{Client, ClientError};
-use ultima_api::member_session::{Fixed, Member, Prober};
+use ultima_api::member_session::{Member, Prober};
 use ultima_api::v1::{self as api, MemberState};
 use ultima_planner::job::JobSpec;
 
@@ -274,43 +274,91 @@ fn attend(
     client: &Client,
     attendance: api::Attendance,
 ) -> (JoinHandle<Result<(), ClientError>>, watch::Receiver<bool>) {
-    let client = client.clone();
-    let (here, all_here) = watch::channel(false);
-    let attending = tokio::spawn(async move {
-        client
-            .attend(attendance, &mut Listener(here), &mut Fixed::default())
-            .await
-    });
-    (attending, all_here)
+    let recorded = Recorded::attend(client, attendance);
+    (recorded.session, recorded.all_here)
 }
 
-/// A member's reports about others: those that left, and why the job cannot begin.
+/// A member that begins no operation, and records the messages about its epoch. Reports of members that left may come
+/// between any of the others.
 #[derive(Default)]
-struct Witness {
+struct Recorder {
+    messages: watch::Sender<Vec<String>>,
     left: watch::Sender<Vec<u32>>,
-    cannot_begin: watch::Sender<String>,
     suspects: watch::Sender<Vec<u32>>,
 }
 
-impl Member for Witness {
+impl Recorder {
+    fn record(&self, message: String) {
+        self.messages.send_modify(|all| all.push(message));
+    }
+}
+
+impl Member for Recorder {
     fn prepare(&mut self, _: &api::PrepareEpoch) -> Result<u32, String> {
-        Err("no change is expected".into())
+        self.record("prepare".into());
+        Ok(0)
     }
 
-    fn begin(&mut self, _: &api::BeginEpoch) {}
+    fn begin(&mut self, _: &api::BeginEpoch) {
+        self.record("begin".into());
+    }
 
-    fn cancel(&mut self) {}
+    fn cancel(&mut self) {
+        self.record("cancel".into());
+    }
 
     fn left(&mut self, ranks: &[u32]) {
         self.left.send_modify(|left| left.extend(ranks));
     }
 
     fn cannot_begin(&mut self, reason: &str) {
-        self.cannot_begin.send_replace(reason.to_owned());
+        self.record(format!("{CANNOT_BEGIN}{reason}"));
     }
 
     fn suspects(&self) -> watch::Receiver<Vec<u32>> {
         self.suspects.subscribe()
+    }
+}
+
+const CANNOT_BEGIN: &str = "cannot begin: ";
+
+/// A recorder's session.
+struct Recorded {
+    session: JoinHandle<Result<(), ClientError>>,
+    all_here: watch::Receiver<bool>,
+    messages: watch::Receiver<Vec<String>>,
+    left: watch::Receiver<Vec<u32>>,
+}
+
+impl Recorded {
+    fn attend(client: &Client, attendance: api::Attendance) -> Self {
+        let client = client.clone();
+        let (mut recorder, (here, all_here)) = (Recorder::default(), watch::channel(false));
+        let (messages, left) = (recorder.messages.subscribe(), recorder.left.subscribe());
+        let session = tokio::spawn(async move {
+            client
+                .attend(attendance, &mut Listener(here), &mut recorder)
+                .await
+        });
+        Self {
+            session,
+            all_here,
+            messages,
+            left,
+        }
+    }
+
+    /// Waits until the last messages begin like this; returns all.
+    async fn until(&mut self, last: &[&str]) -> Vec<String> {
+        let is_last = |all: &Vec<String>| {
+            let of_last = all.iter().rev().zip(last.iter().rev());
+            all.len() >= last.len()
+                && of_last
+                    .into_iter()
+                    .all(|(one, begin)| one.starts_with(begin))
+        };
+        let all = self.messages.wait_for(is_last).await.unwrap();
+        all.clone()
     }
 }
 
@@ -328,46 +376,38 @@ async fn members_learn_which_others_were_refused_or_have_left() {
         settings: [("element".into(), element.into())].into(),
         ..seats[rank].attendance("train")
     };
-    let attend = |rank| {
-        let (attendance, client) = (attendance(rank, "f32"), client.clone());
-        let (mut witness, (here, all_here)) = (Witness::default(), watch::channel(false));
-        let reports = (witness.left.subscribe(), witness.cannot_begin.subscribe());
-        let attending = tokio::spawn(async move {
-            let mut listener = Listener(here);
-            let attended = client.attend(attendance, &mut listener, &mut witness);
-            drop(attended.await);
-        });
-        (attending, all_here, reports)
-    };
+    let attend = |rank| Recorded::attend(&client, attendance(rank, "f32"));
     let mut first = attend(0);
     until(async || client.check("train").await.unwrap().attending.len() == 1).await;
     let (refused, _) = self::attend(&client, attendance(1, "bf16"));
     assert_eq!(refusal(refused.await.unwrap()).0, Code::InvalidArgument);
     // It attends after the refusal.
     let mut third = attend(2);
-    for (.., (_, cannot_begin)) in [&mut first, &mut third] {
-        let reason = cannot_begin.wait_for(|reason| !reason.is_empty()).await;
+    for member in [&mut first, &mut third] {
+        let messages = member.until(&[CANNOT_BEGIN]).await;
         let expected = "rank 1 on h2 was refused: it has element bf16, the others have f32: \
                         start all ranks with the same settings";
-        assert_eq!(*reason.unwrap(), expected);
+        assert_eq!(messages.last().unwrap()[CANNOT_BEGIN.len()..], *expected);
     }
     // With the others' settings it is admitted.
     let mut second = attend(1);
-    for (_, all_here, _) in [&mut first, &mut second, &mut third] {
-        all_here.wait_for(|is_set| *is_set).await.unwrap();
+    for member in [&mut first, &mut second, &mut third] {
+        member.all_here.wait_for(|is_set| *is_set).await.unwrap();
     }
     client.leave(seats[2].leave("train")).await.unwrap();
     // One member attends again.
-    second.0.abort();
+    second.session.abort();
     second = attend(1);
-    for (.., (left, _)) in [&mut first, &mut second] {
-        let left = left.wait_for(|left| !left.is_empty()).await.unwrap();
+    for member in [&mut first, &mut second] {
+        let left = member.left.wait_for(|left| !left.is_empty()).await.unwrap();
         assert_eq!(*left, [2]);
     }
-    assert_eq!(*second.2.1.borrow(), "", "operations had begun");
+    let messages = second.messages.borrow();
+    let cannot_begin = messages.iter().any(|one| one.starts_with(CANNOT_BEGIN));
+    assert!(!cannot_begin, "operations had begun: {messages:?}");
 }
 
-/// Members that have joined, of which one leaves before the last one attends.
+/// All members have joined. One of them leaves before it attends.
 #[tokio::test]
 async fn a_member_that_leaves_before_operations_begin_is_reported() {
     let (_switch, _handle, client) = start(Target::of_run()).await;
@@ -378,52 +418,10 @@ async fn a_member_that_leaves_before_operations_begin_is_reported() {
     let one = client.join("train", "h1", Duration::ZERO).await.unwrap();
     let other = client.join("train", "h2", Duration::ZERO).await.unwrap();
     client.leave(other.leave("train")).await.unwrap();
-    let mut witness = Witness::default();
-    let mut cannot_begin = witness.cannot_begin.subscribe();
-    let (here, _) = watch::channel(false);
-    let mut listener = Listener(here);
-    tokio::select! {
-        ended = client.attend(one.attendance("train"), &mut listener, &mut witness) => panic!("{ended:?}"),
-        reason = cannot_begin.wait_for(|reason| !reason.is_empty()) => {
-            assert_eq!(*reason.unwrap(), "rank 1 on h2 left before the first operation");
-        }
-    }
-}
-
-/// A member that begins no operation, and records the messages about its epoch.
-#[derive(Default)]
-struct Waiting {
-    messages: watch::Sender<Vec<&'static str>>,
-    suspects: watch::Sender<Vec<u32>>,
-}
-
-impl Waiting {
-    fn record(&self, message: &'static str) {
-        self.messages.send_modify(|all| all.push(message));
-    }
-}
-
-impl Member for Waiting {
-    fn prepare(&mut self, _: &api::PrepareEpoch) -> Result<u32, String> {
-        self.record("prepare");
-        Ok(0)
-    }
-
-    fn begin(&mut self, _: &api::BeginEpoch) {
-        self.record("begin");
-    }
-
-    fn cancel(&mut self) {
-        self.record("cancel");
-    }
-
-    fn cannot_begin(&mut self, _: &str) {
-        self.record("cannot begin");
-    }
-
-    fn suspects(&self) -> watch::Receiver<Vec<u32>> {
-        self.suspects.subscribe()
-    }
+    let mut member = Recorded::attend(&client, one.attendance("train"));
+    let messages = member.until(&[CANNOT_BEGIN]).await;
+    let expected = "rank 1 on h2 left before the first operation";
+    assert_eq!(messages.last().unwrap()[CANNOT_BEGIN.len()..], *expected);
 }
 
 /// Operations may begin in the next epoch.
@@ -436,17 +434,7 @@ async fn members_do_not_stop_for_one_that_leaves_during_a_change() {
     for host in hosts {
         seats.push(client.join("train", host, Duration::ZERO).await.unwrap());
     }
-    let attend = |rank: usize| {
-        let (attendance, client) = (seats[rank].attendance("train"), client.clone());
-        let (mut member, (here, _)) = (Waiting::default(), watch::channel(false));
-        let messages = member.messages.subscribe();
-        let attending = tokio::spawn(async move {
-            let mut listener = Listener(here);
-            let attended = client.attend(attendance, &mut listener, &mut member);
-            drop(attended.await);
-        });
-        (attending, messages)
-    };
+    let attend = |rank: usize| Recorded::attend(&client, seats[rank].attendance("train"));
     let mut members = [attend(0), attend(1)];
     until(async || client.check("train").await.unwrap().attending.len() == 2).await;
     let resize = async |hosts: &[&str]| {
@@ -458,20 +446,18 @@ async fn members_do_not_stop_for_one_that_leaves_during_a_change() {
     resize(&["h1", "h2", "h4"]).await;
     client.leave(seats[2].leave("train")).await.unwrap();
     client.cancel_change("train", 2).await.unwrap();
-    for (_, messages) in &mut members {
-        let messages = messages.wait_for(|all| all.contains(&"cannot begin")).await;
-        assert_eq!(*messages.unwrap(), ["cancel", "cancel", "cannot begin"]);
+    for member in &mut members {
+        let messages = member.until(&["cancel", "cancel", CANNOT_BEGIN]).await;
+        assert_eq!(messages.len(), 3, "{messages:?}");
     }
     // The members that stay are notified of the next epoch, and one of them attends again in this one.
     resize(&["h1", "h2"]).await;
-    for (_, messages) in &mut members {
-        let messages = messages.wait_for(|all| all.ends_with(&["prepare", "begin"]));
-        messages.await.unwrap();
+    for member in &mut members {
+        member.until(&["prepare", "begin"]).await;
     }
-    members[0].0.abort();
-    let (_attending, mut messages) = attend(0);
-    let messages = messages.wait_for(|all| all.contains(&"begin")).await;
-    assert_eq!(*messages.unwrap(), ["prepare", "begin"]);
+    members[0].session.abort();
+    let messages = attend(0).until(&["begin"]).await;
+    assert_eq!(messages, ["prepare", "begin"]);
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::libc;
 use nix::sched::{CloneFlags, setns};
@@ -90,7 +90,19 @@ impl Veth {
                 assert!(Self::ip(&[&["-n", namespace], set].concat()), "{set:?}");
             }
         }
+        // Until the kernel has seen the carrier, it drops what is sent.
+        let end = Instant::now() + Duration::from_secs(10);
+        while !veth.namespaces.iter().all(|it| Self::is_up(it)) {
+            assert!(Instant::now() < end, "the veth pair is not up");
+            thread::sleep(Duration::from_millis(5));
+        }
         Some(veth)
+    }
+
+    fn is_up(namespace: &str) -> bool {
+        let show = ["-n", namespace, "link", "show", "veth0"];
+        let shown = Command::new("ip").args(show).output().expect("starts ip");
+        String::from_utf8_lossy(&shown.stdout).contains("state UP")
     }
 
     fn ip(arguments: &[&str]) -> bool {

@@ -84,6 +84,8 @@ pub struct Controller {
     pub(super) metrics: Metrics,
     /// The recent events.
     pub(super) log: EventLog,
+    /// Held while events are being stored.
+    pub(super) storing_events: AsyncMutex<()>,
 }
 
 /// A finished check.

@@ -219,6 +219,8 @@ pub async fn keep_events(controller: Arc<Controller>) {
 
 /// Stores new events, if there are any.
 async fn store_events(controller: &Controller) -> Result<(), StoreError> {
+    // A controller that stops waits for the write in progress, too.
+    let _storing = controller.storing_events.lock().await;
     let Some(events) = controller.log.to_store() else {
         return Ok(());
     };

@@ -154,6 +154,7 @@ pub async fn start(
         message_room: MessageRoom::default(),
         events: Events::default(),
         checks: AsyncMutex::default(),
+        storing_events: AsyncMutex::default(),
         job_watches: StreamLimit::new(JOB_WATCHES, "watch jobs"),
         telemetry_watches: StreamLimit::new(TELEMETRY_WATCHES, "watch telemetry"),
         telemetry_reads: Semaphore::new(READS),

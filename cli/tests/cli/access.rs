@@ -2,12 +2,14 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::net::TcpStream;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use socket2::{Domain, Socket, Type};
 use tempfile::TempDir;
 
 use crate::common::{Switch, output, refused, refused_with, ultima};
@@ -223,13 +225,31 @@ fn only_insecure_serves_other_addresses_without_tls() {
     assert!(controller.address.starts_with("0.0.0.0:"));
 }
 
-/// At a limit of 32 open files, as many idle connections as the kernel queues.
 #[test]
 fn idle_connections_keep_no_client_out_and_use_no_time() {
+    // This process holds the other ends. Where it may not, a connection fails below.
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).expect("Linux has it");
+    let _ = setrlimit(Resource::RLIMIT_NOFILE, most.min(4096), most);
+    // At 32 open files, as many as the kernel queues; at Linux's default nearly all.
+    for (files, connections) in [(32, 60), (1024, 1020)] {
+        idle_connections_are_harmless(files, connections);
+    }
+}
+
+fn idle_connections_are_harmless(files: u64, connections: u16) {
     let folder = tempfile::tempdir().expect("a folder");
-    let controller = Controller::start(folder.path(), LOOPBACK, Some(32), &[]);
-    let idle: Vec<TcpStream> = (0..60)
-        .map(|_| TcpStream::connect(&controller.address).expect("the kernel accepts"))
+    let controller = Controller::start(folder.path(), LOOPBACK, Some(files), &[]);
+    let address: SocketAddr = controller.address.parse().expect("an address");
+    // From several addresses: the connections of one have a limit, too.
+    let connect = |nth: u16| {
+        let from = Ipv4Addr::new(127, 0, 1, 1 + (nth / 60) as u8);
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+        socket.bind(&SocketAddr::from((from, 0)).into())?;
+        socket.connect(&address.into())?;
+        Ok::<_, std::io::Error>(socket)
+    };
+    let idle: Vec<Socket> = (0..connections)
+        .map(|nth| connect(nth).expect("the kernel accepts"))
         .collect();
     for _ in 0..3 {
         let list = output(&["job", "list", "--controller", &controller.address]);

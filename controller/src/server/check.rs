@@ -159,25 +159,33 @@ async fn check_now(
     }
     for silent in all_silent.into_iter().take(MOST_EXAMINED) {
         let payload = if silent.full { full } else { short };
-        let before = count(controller, state, &parts, &mut away).await?;
-        let round = CheckRound {
-            quiet: true,
-            ..round(payload)
-        };
-        let ask = |rank| match rank == silent.from {
-            true => CheckRound {
-                probe: elsewhere(rank),
-                to: match silent.by_group {
-                    true => Vec::new(),
-                    false => silent.to.iter().map(|r| r.0.into()).collect(),
+        let examine = async |payload| {
+            let round = CheckRound {
+                quiet: true,
+                ..round(payload)
+            };
+            let ask = |rank| match rank == silent.from {
+                true => CheckRound {
+                    probe: elsewhere(rank),
+                    to: match silent.by_group {
+                        true => Vec::new(),
+                        false => silent.to.iter().map(|r| r.0.into()).collect(),
+                    },
+                    to_group: silent.by_group,
+                    ..round.clone()
                 },
-                to_group: silent.by_group,
-                ..round.clone()
-            },
-            false => round.clone(),
+                false => round.clone(),
+            };
+            controller.sessions.round(job.id, &present, ask).await
         };
-        let reports = controller.sessions.round(job.id, &present, ask).await;
+        let before = count(controller, state, &parts, &mut away).await?;
+        let reports = examine(payload).await;
         let after = count(controller, state, &parts, &mut away).await?;
+        // A link that failed after the first round of short packets carries none of them now.
+        let short_ones = match silent.full {
+            true => examine(short).await,
+            false => Reports::new(),
+        };
         for to in &silent.to {
             let path = Path {
                 from: silent.from,
@@ -193,7 +201,7 @@ async fn check_now(
                 path,
                 packets: PACKETS.into(),
                 length: IPV4_AND_UDP + header_len(job.key.is_some()) + payload as usize,
-                short_ones_pass: silent.full,
+                short_ones_pass: received(&short_ones, path) > 0,
                 sender: end(controller, job, silent.from, &reports),
                 receiver: end(controller, job, *to, &reports),
                 sender_hears: is_reached(silent.from),

@@ -19,6 +19,7 @@ use ultima_planner::update::{self, Untranslatable};
 
 use super::controller::{Controller, JobState};
 use super::error::JobRequestError;
+use super::membership::departure::report_obstacle;
 use super::registry::Registry;
 use super::report::{reason_of, report};
 use crate::store::{Change, JobRecord, SeatRecord, StoreError};
@@ -125,7 +126,13 @@ impl Drop for Reserved<'_> {
     fn drop(&mut self) {
         let mut registry = self.controller.registry();
         for id in &self.ids {
-            registry.release(&self.controller.fabric, *id);
+            let Some(not_committed) = registry.release(&self.controller.fabric, *id) else {
+                continue;
+            };
+            // Found meanwhile.
+            if let Ok(current) = registry.named(&not_committed.name) {
+                report_obstacle(self.controller, &registry, current.job.id);
+            }
         }
         drop(registry);
         // A waiting join may go on.

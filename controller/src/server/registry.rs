@@ -128,11 +128,11 @@ impl Registry {
         planned
     }
 
-    /// Returns the resources of a reserved epoch that is not committed.
-    pub fn release(&mut self, fabric: &Fabric, id: JobId) {
-        if let Some(PlanStatus { job, plan, .. }) = self.reserved.remove(&id) {
-            self.ledger.remove(fabric, &job, &plan);
-        }
+    /// Gives the resources of a reserved epoch back that is not committed. Returns it; none if it is not reserved.
+    pub fn release(&mut self, fabric: &Fabric, id: JobId) -> Option<Arc<Job>> {
+        let PlanStatus { job, plan, .. } = self.reserved.remove(&id)?;
+        self.ledger.remove(fabric, &job, &plan);
+        Some(job)
     }
 
     /// Adds a reserved epoch, which is committed; none if it is not reserved. Members that stay in a

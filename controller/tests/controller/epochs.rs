@@ -19,7 +19,7 @@ use ultima_api::v1::evict_member_request::Member as Named;
 use ultima_api::v1::membership_event::Kind;
 use ultima_api::v1::{
     AttendRequest, AttendResponse, Attendance, Job, JoinRequest, JoinResponse, LeaveRequest,
-    MemberState, Suspects,
+    Member, MemberState, Suspects,
 };
 use ultima_controller::server::{self, Config, Handle, ServeError};
 use ultima_controller::store::StoreError;
@@ -480,6 +480,14 @@ async fn a_lost_member_is_suspected_and_then_evicted() {
         unchanged,
         "suspected members were not evicted: at most half of the members have a session with the controller, and these receive packets from rank 1"
     );
+
+    // It stays suspected when nobody else has a session.
+    agents.kill("h1");
+    let kinds = until_event(&mut watch, Kind::Suspected).await;
+    assert_eq!(kinds, [Kind::Suspected]);
+    let states = site.job().await.members;
+    let suspected = |member: &Member| member.state() == MemberState::Suspected;
+    assert!(states.iter().all(suspected), "{states:?}");
 }
 
 /// A member with a session that reports silent ranks.

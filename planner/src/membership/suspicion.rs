@@ -29,6 +29,8 @@ pub enum SuspicionChange {
 pub struct Suspicion {
     /// Time without a session before a member is suspected.
     grace: Duration,
+    /// Members that have had a session.
+    attended: BTreeSet<Rank>,
     /// Members without a session, and since when.
     away: BTreeMap<Rank, Instant>,
     /// The members that each member receives nothing from, in rank order.
@@ -51,6 +53,7 @@ impl Suspicion {
     pub fn new(grace: Duration) -> Self {
         Suspicion {
             grace,
+            attended: BTreeSet::new(),
             away: BTreeMap::new(),
             reports: BTreeMap::new(),
             silent_for: BTreeMap::new(),
@@ -89,19 +92,22 @@ impl Suspicion {
         &self.since
     }
 
-    /// Updates the suspicions. A member is suspected if it had no session for its grace, unless no
-    /// member has one, as in jobs whose programs open no session. It is also suspected if more than
-    /// half of the other members with a session receive nothing from it.
+    /// Updates the suspicions. A member is suspected if it had no session for its grace although it had one before, or
+    /// although others have one: programs of some jobs open no session. It is also suspected if more than half of the
+    /// other members with a session receive nothing from it.
     pub fn update(&mut self, seen: &Seen, now: Instant) -> Vec<SuspicionChange> {
         let here = &seen.with_session;
+        self.attended.extend(here);
         // Members that left are not absent.
-        let is_expected = |rank: &Rank| seen.joined.contains(rank) && !here.contains(rank);
-        self.away.retain(|rank, _| is_expected(rank));
-        if here.is_empty() {
-            self.away.clear();
-        }
-        for rank in seen.joined.difference(here).filter(|_| !here.is_empty()) {
-            self.away.entry(*rank).or_insert(now);
+        self.attended.retain(|rank| seen.joined.contains(rank));
+        let absent = seen.joined.difference(here);
+        let absent: BTreeSet<Rank> = absent
+            .filter(|rank| !here.is_empty() || self.attended.contains(rank))
+            .copied()
+            .collect();
+        self.away.retain(|rank, _| absent.contains(rank));
+        for rank in absent {
+            self.away.entry(rank).or_insert(now);
         }
         let mut void = Vec::new();
         self.reports.retain(|by, of| {
@@ -244,15 +250,44 @@ mod tests {
             [SuspicionChange::Cleared(Rank(2))]
         );
         assert_eq!(suspicion.due(Some(bound), then), None);
-        // A job whose programs open no session.
-        assert_eq!(suspicion.update(&seen(3, &[]), then), []);
-        assert_eq!(suspicion.update(&seen(3, &[]), then + GRACE), []);
         // Members that have not joined, or have left, are not expected, even if they were absent
         // before.
         suspicion.update(&seen(3, &[0, 1]), then);
         let two = seen(2, &[0, 1]);
         assert_eq!(suspicion.update(&two, then + GRACE), []);
         assert_eq!(suspicion.due(None, then + GRACE), None);
+    }
+
+    #[test]
+    fn absent_members_stay_suspected_when_the_others_end() {
+        let (mut suspicion, start) = (Suspicion::default(), Instant::now());
+        suspicion.update(&seen(3, &[0, 1, 2]), start);
+        suspicion.update(&seen(3, &[0, 1]), start);
+        let [one, two, three] = [1, 2, 3].map(|graces| start + graces * GRACE);
+        let suspected = |ranks: &[u16]| -> Vec<SuspicionChange> {
+            let ranks = ranks.iter().copied().map(Rank);
+            ranks.map(SuspicionChange::Suspected).collect()
+        };
+        assert_eq!(suspicion.update(&seen(3, &[0, 1]), one), suspected(&[2]));
+        // The others are killed, too.
+        assert_eq!(suspicion.update(&seen(3, &[]), one), []);
+        assert_eq!(suspicion.due(None, one), Some(two));
+        assert_eq!(suspicion.update(&seen(3, &[]), two), suspected(&[0, 1]));
+        let bound = Duration::ZERO;
+        assert_eq!(suspicion.overdue(bound, three), [], "nobody confirms it");
+        // One has left, and its rank is taken by a program that opens no session.
+        suspicion.update(&seen(2, &[]), three);
+        assert_eq!(suspicion.update(&seen(3, &[]), three), []);
+        assert_eq!(suspicion.update(&seen(3, &[]), three + GRACE), []);
+        assert!(suspicion.since().keys().eq(&[Rank(0), Rank(1)]));
+    }
+
+    #[test]
+    fn members_of_a_job_without_sessions_are_not_suspected() {
+        let (mut suspicion, start) = (Suspicion::default(), Instant::now());
+        assert_eq!(suspicion.update(&seen(3, &[]), start), []);
+        assert_eq!(suspicion.update(&seen(3, &[]), start + GRACE), []);
+        assert_eq!(suspicion.due(None, start), None);
     }
 
     #[test]

@@ -1,8 +1,11 @@
 //! `ultima job check` while agents run: it names what is broken, and nothing else.
 
 use std::process::Child;
+use std::thread;
+use std::time::Duration;
 
 use serde_json::Value;
+use ultima_testing::per_run;
 use ultima_tests::needs;
 
 use super::stage::{Lab, printed};
@@ -78,6 +81,21 @@ fn check(lab: &Lab) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{errors}"))
 }
 
+/// A lab whose ranks run operations and all reach each other.
+fn running() -> (Lab, Agents) {
+    let lab = Lab::of_text(FABRIC, &[]);
+    lab.create("{ name: train, members: [h1, h1, h2, h2, h3, h3, h4, h4] }");
+    let agents = Agents::start(&lab);
+    wait_until("all ranks reach each other", || check(&lab)["ok"] == true);
+    (lab, agents)
+}
+
+/// Changes an interface of a switch, such as `s1-1 down`.
+fn set_link(lab: &Lab, setting: &str) {
+    let words: Vec<&str> = setting.split(' ').collect();
+    printed(&lab.exec("s1", &[&["ip", "link", "set"], &words[..]].concat()));
+}
+
 /// The hop, switch and port of each finding.
 fn places(report: &Value) -> Vec<(&str, &str, u64)> {
     let findings = report["findings"].as_array().expect("findings");
@@ -98,10 +116,7 @@ fn a_check_during_operations_names_what_is_broken() {
     if !(needs::full_run() && needs::interfaces()) {
         return;
     }
-    let lab = Lab::of_text(FABRIC, &[]);
-    lab.create("{ name: train, members: [h1, h1, h2, h2, h3, h3, h4, h4] }");
-    let agents = Agents::start(&lab);
-    wait_until("all ranks reach each other", || check(&lab)["ok"] == true);
+    let (lab, agents) = running();
 
     type Expected = fn(&(&str, &str, u64)) -> bool;
     let broken: [(&str, &str, Expected); 3] = [
@@ -116,20 +131,46 @@ fn a_check_during_operations_names_what_is_broken() {
         }),
     ];
     for (breaks, mends, expected) in broken {
-        let ip = |setting: &str| {
-            let words: Vec<&str> = setting.split(' ').collect();
-            printed(&lab.exec("s1", &[&["ip", "link", "set"], &words[..]].concat()));
-        };
-        ip(breaks);
+        set_link(&lab, breaks);
         let report = check(&lab);
         let places = places(&report);
         assert!(
             !places.is_empty() && places.iter().all(expected),
             "{breaks}: {report:#}"
         );
-        ip(mends);
+        set_link(&lab, mends);
         wait_until("it is repaired", || check(&lab)["ok"] == true);
     }
+    drop(agents);
+    lab.down();
+}
+
+/// The port fails before, between and after the check's rounds of short and of full packets, of 0.3 s each.
+#[test]
+fn a_check_during_a_port_failure_names_the_port_and_not_the_mtu() {
+    if !needs::interfaces() {
+        return;
+    }
+    let (lab, agents) = running();
+    let all = [100, 150, 200, 250, 0, 300, 350, 500];
+    let mut found = 0;
+    for after in &all[..per_run(2, all.len() as u32) as usize] {
+        let report = thread::scope(|scope| {
+            let report = scope.spawn(|| check(&lab));
+            thread::sleep(Duration::from_millis(*after));
+            set_link(&lab, "s1-1 down");
+            report.join().expect("no panic")
+        });
+        let places = places(&report);
+        let is_port = |(hop, switch, port): &(&str, &str, u64)| {
+            *hop != "mtu" && (*switch, *port) == ("s1", 1)
+        };
+        assert!(places.iter().all(is_port), "after {after} ms: {report:#}");
+        found += places.len();
+        set_link(&lab, "s1-1 up");
+        wait_until("it is repaired", || check(&lab)["ok"] == true);
+    }
+    assert!(found > 0, "a check sees the failure");
     drop(agents);
     lab.down();
 }

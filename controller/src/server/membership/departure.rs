@@ -129,9 +129,43 @@ pub fn report_obstacle(controller: &Controller, registry: &Registry, id: JobId) 
 /// The report of an epoch's obstacle. None during a change of members: its operations may begin in the next epoch.
 pub fn obstacle(registry: &Registry, id: JobId) -> Option<Message> {
     let record = registry.get(id)?;
-    let is_last = record.stage == Stage::Current && registry.next_of(id).is_none();
+    let is_changing = registry.next_of(id).is_some() || registry.is_committing(&record.job.name);
+    let is_last = record.stage == Stage::Current && !is_changing;
     let obstacle = record.obstacle.as_ref().filter(|_| is_last)?;
     Some(Message::CannotBegin(CannotBegin {
         reason: obstacle.reason.clone(),
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use ultima_planner::fabric::{self, Health};
+    use ultima_planner::job::JobSpec;
+    use ultima_planner::program::Program;
+    use ultima_planner::routing::Routes;
+
+    use super::*;
+
+    #[test]
+    fn an_obstacle_is_reported_unless_a_next_epoch_is_being_committed() {
+        let text = include_str!("../../../../topologies/star4.yaml");
+        let fabric = fabric::parse(text, "star4.yaml").unwrap();
+        let program = Program::v1model().unwrap();
+        let mut registry = Registry::new(&fabric, Routes::new(&fabric, Health::default()));
+        let spec = JobSpec::new("train", ["h1", "h2", "h3"]);
+        let proposed = registry.propose(&fabric, program.names(), &spec).unwrap();
+        let (job, _) = registry.reserve(&fabric, proposed);
+        registry.add(job.id, None);
+        let (rank, reason) = (Rank(1), "rank 1 left".to_owned());
+        registry.get_mut(job.id).unwrap().obstacle = Some(Obstacle { rank, reason });
+        assert!(obstacle(&registry, job.id).is_some());
+
+        let hosts: Vec<_> = job.members[..2].iter().map(|member| member.host).collect();
+        let next = registry.propose_next(&fabric, program.names(), &job, &hosts);
+        let (next, _) = registry.reserve(&fabric, next.unwrap());
+        assert_eq!(obstacle(&registry, job.id), None);
+        assert!(registry.release(&fabric, next.id).is_some());
+        assert!(obstacle(&registry, job.id).is_some());
+        assert!(registry.release(&fabric, next.id).is_none());
+    }
 }

@@ -74,7 +74,8 @@ struct Serve {
     /// The authorities of the certificates of clients
     #[arg(long, value_name = "FILE", requires = "tls_cert", help_heading = "TLS")]
     tls_client_ca: Option<PathBuf>,
-    /// Serve an address other than loopback without TLS: every client that reaches it may do everything
+    /// Serve an address other than loopback without TLS: every client that reaches it may do everything, and jobs with
+    /// members on other machines need `sealed: false`, because keys cross no network in plain text
     #[arg(long, conflicts_with = "tls_cert", help_heading = "TLS")]
     insecure: bool,
     /// Where jobs and their members are stored: a database file, created if it does not exist; etcd, which several controllers
@@ -314,10 +315,8 @@ fn with_access(cluster: etcd::Config, serve: &Serve) -> Result<etcd::Config> {
         host == "localhost" || address.is_some_and(|it| it.is_loopback())
     };
     let is_open = serve.etcd_ca.is_none() && !cluster.endpoints.iter().all(is_loopback);
-    if is_open && !serve.insecure {
-        bail!(
-            "--state etcd: jobs' keys would cross the network in plain text; pass --etcd-ca, or --insecure for a private network"
-        );
+    if is_open {
+        bail!("--state etcd: jobs' keys would cross the network in plain text; pass --etcd-ca");
     }
     let identity = (serve.etcd_cert.clone().zip(serve.etcd_key.clone()))
         .map(|(cert, key)| IdentityFiles { cert, key });

@@ -11,6 +11,7 @@ use std::time::Duration;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use socket2::{Domain, Socket, Type};
 use tempfile::TempDir;
+use ultima_tests::{needs, netns};
 
 use crate::common::{Switch, output, refused, refused_with, ultima};
 
@@ -268,6 +269,52 @@ fn idle_connections_are_harmless(files: u64, connections: u16) {
     }
     assert!(used < Duration::from_millis(500), "{used:?} of 1 s");
     drop(idle);
+}
+
+/// In a namespace whose loopback interface has h1's address, too: connections to it come from it.
+#[test]
+fn keys_cross_no_network_in_plain_text() {
+    if !needs::interfaces() {
+        return;
+    }
+    netns::within(|| {
+        let address = ["address", "add", "10.0.0.1/32", "dev", "lo"];
+        assert!(
+            Command::new("ip")
+                .args(address)
+                .status()
+                .expect("starts")
+                .success()
+        );
+        let folder = tempfile::tempdir().expect("a folder");
+        let any = ["--insecure"];
+        let controller = Controller::start(folder.path(), "0.0.0.0:0", None, &any);
+        let (_, port) = controller.address.rsplit_once(':').expect("a port");
+        let [remote, local] = ["10.0.0.1", "127.0.0.1"].map(|ip| format!("{ip}:{port}"));
+        for (job, sealed) in [("a", true), ("b", false)] {
+            let file = folder.path().join(job);
+            let text = format!("{{ name: {job}, members: [h1, h2], sealed: {sealed} }}");
+            fs::write(&file, text).expect("written");
+            let file = file.to_str().expect("UTF-8");
+            let create = ["job", "create", "-f", file, "--controller", &remote];
+            assert!(output(&create).status.success());
+        }
+        let agent = ["agent", "--host", "h1", "--join-timeout", "100ms", "--job"];
+        let joins =
+            |job, at: &str| refused_with(6, &[&agent[..], &[job, "--controller", at]].concat());
+        let refused = refused_with(2, &[&agent[..], &["a", "--controller", &remote]].concat());
+        assert!(
+            refused.contains("crosses no network in plain text"),
+            "{refused}"
+        );
+        for (job, at) in [("a", &local), ("b", &remote)] {
+            let errors = joins(job, at);
+            assert!(
+                errors.contains("rank 1 on h2"),
+                "only the other one is missing: {errors}"
+            );
+        }
+    });
 }
 
 /// The CPU time that a process has used, to 10 ms (`proc_pid_stat(5)`, fields 14 and 15).

@@ -775,7 +775,7 @@ fn bad_options_are_rejected_in_one_line() {
         ),
         (
             &["--state", "etcd://10.0.0.1:2379"],
-            "pass --etcd-ca, or --insecure",
+            "plain text; pass --etcd-ca",
         ),
         (
             &[&etcd[..], &["--etcd-lease", "1s"]].concat(),

@@ -3,7 +3,8 @@
 //! With TLS a caller's certificate names its role, in a URI of its subject alternative names:
 //! `spiffe://ultima/operator/alice`, `spiffe://ultima/agent/h1` with the host's name in the fabric,
 //! `spiffe://ultima/viewer/dashboard`, or `spiffe://ultima/controller/c2`. Without TLS every caller is trusted: only
-//! loopback and Unix sockets are served then, unless the operator says otherwise.
+//! loopback and Unix sockets are served then, unless the operator says otherwise. The keys of sealed jobs do not cross a
+//! network without TLS in any case.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -18,10 +19,12 @@ use tonic::transport::CertificateDer;
 use tonic::transport::server::TlsConnectInfo;
 use tonic::{Request, Status};
 use ultima_api::identity::{Identity, Role};
+use ultima_planner::job::Job;
 use webpki::EndEntityCert;
 
 use super::call_rates::CallRates;
 use super::connections::Peer;
+use super::error::JobRequestError;
 
 use Role::{Agent, Controller, Operator, Viewer};
 
@@ -79,8 +82,11 @@ pub fn roles(path: &str) -> Option<&'static [Role]> {
 /// A caller of the control API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Caller {
-    /// A caller without a certificate, on a server without TLS: it may do everything.
-    Trusted,
+    /// A caller without a certificate, on a server without TLS: it may do everything on this machine.
+    Trusted {
+        /// True if its connection crosses a network.
+        is_remote: bool,
+    },
     /// The identity in the caller's certificate.
     Certified(Arc<Identity>),
 }
@@ -90,7 +96,7 @@ impl Caller {
     pub fn host(&self) -> Option<&str> {
         match self {
             Caller::Certified(identity) if identity.role == Agent => Some(&identity.name),
-            Caller::Certified(_) | Caller::Trusted => None,
+            Caller::Certified(_) | Caller::Trusted { .. } => None,
         }
     }
 
@@ -98,7 +104,7 @@ impl Caller {
     pub fn name(&self) -> String {
         match self {
             Caller::Certified(identity) => identity.to_string(),
-            Caller::Trusted => String::new(),
+            Caller::Trusted { .. } => String::new(),
         }
     }
 
@@ -115,9 +121,25 @@ impl Caller {
         }
     }
 
+    /// Checks that a job's key may be sent to the caller.
+    ///
+    /// # Errors
+    /// The key would cross a network in plain text.
+    pub fn may_get_key(&self, job: &Job) -> Result<(), JobRequestError> {
+        match self {
+            Caller::Trusted { is_remote: true } if job.key.is_some() => {
+                Err(JobRequestError::KeyInPlainText {
+                    name: job.name.clone(),
+                })
+            }
+            Caller::Trusted { .. } | Caller::Certified(_) => Ok(()),
+        }
+    }
+
     fn of(extensions: &http::Extensions) -> Result<Caller, Status> {
         let Some(info) = extensions.get::<TlsConnectInfo<Peer>>() else {
-            return Ok(Caller::Trusted);
+            let is_remote = extensions.get().is_some_and(Peer::is_remote);
+            return Ok(Caller::Trusted { is_remote });
         };
         let certificates = info.peer_certs();
         let certificate = certificates.as_ref().and_then(|all| all.first());

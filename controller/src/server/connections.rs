@@ -111,7 +111,10 @@ impl Connections {
         open.count += 1;
         let serial = open.count;
         let (end, ended) = oneshot::channel();
-        let peer = Peer::default();
+        let peer = Peer {
+            is_remote: from.is_some_and(|from| !from.to_canonical().is_loopback()),
+            ..Peer::default()
+        };
         let entry = Entry {
             from,
             has_asked: Arc::clone(&peer.has_asked),
@@ -148,9 +151,15 @@ impl Connections {
 #[derive(Clone, Debug, Default)]
 pub struct Peer {
     has_asked: Arc<AtomicBool>,
+    is_remote: bool,
 }
 
 impl Peer {
+    /// True if the connection crosses a network: it comes neither from a loopback address nor over a Unix socket.
+    pub fn is_remote(&self) -> bool {
+        self.is_remote
+    }
+
     /// Records a request. The connection may then stay silent.
     pub fn asks(&self) {
         self.has_asked.store(true, Ordering::Relaxed);

@@ -404,6 +404,14 @@ pub enum JobRequestError {
         /// The rank.
         rank: u16,
     },
+    /// The key of a sealed job would cross a network in plain text.
+    #[error(
+        "job {name} is sealed, and its key crosses no network in plain text: serve and join with TLS (`ultima certs --help`), or create the job with `sealed: false`"
+    )]
+    KeyInPlainText {
+        /// The job's name.
+        name: String,
+    },
     /// A member's settings differ from the others'.
     #[error(
         "rank {rank} of job {name} has {} {}, its other members have {}: start all ranks with the same settings",

@@ -187,7 +187,10 @@ impl Control for ControlService {
         } = request.into_inner();
         caller.acts_for(&host)?;
         let wait = (wait_ms > 0).then(|| Duration::from_millis(wait_ms.into()));
+        caller.may_get_key(&self.controller.job(&job)?.job)?;
         let (rank, state, token) = self.controller.join(&job, &host, attempt, wait).await?;
+        // Another job may have the name by now.
+        caller.may_get_key(&state.job)?;
         Ok(Response::new(api::JoinResponse {
             token: token.0,
             ..seat(&self.controller, &state, rank)
@@ -248,6 +251,8 @@ impl Control for ControlService {
                 .map(|(name, value)| (sanitize(&name), sanitize(&value)))
                 .collect(),
         };
+        // Of the next epoch.
+        caller.may_get_key(&self.controller.job(&job)?.job)?;
         let host = caller.host();
         let proof = Proof { token, host };
         let opened = open_session(

@@ -46,7 +46,9 @@ impl JobRequestError {
             | JobRequestError::NoHost { .. }
             | JobRequestError::NoRank { .. }
             | JobRequestError::NotAMember { .. } => Code::NotFound,
-            JobRequestError::NotThatMember { .. } => Code::PermissionDenied,
+            JobRequestError::NotThatMember { .. } | JobRequestError::KeyInPlainText { .. } => {
+                Code::PermissionDenied
+            }
             JobRequestError::SameMembers { .. } => Code::AlreadyExists,
             JobRequestError::SeveralRanks { .. } => Code::InvalidArgument,
             JobRequestError::Grid { .. }

@@ -8,15 +8,13 @@ use crate::answers::Answers;
 use crate::bits::{Bits, RareBits};
 use crate::cause::{Cause, Causes};
 use crate::config::Config;
-use crate::element::Element;
 use crate::layout::{Layout, SlotNumbers};
 use crate::operation::Part;
 use crate::recycling::Known;
 use crate::time::Time;
-use crate::values::Values;
+use crate::values::ValueStore;
 
 use super::overtaking::{Order, Packet};
-use super::packet::Payload;
 use super::reduce::Acceptance;
 use super::states::{Change, Ending, Sign, State, States};
 
@@ -31,7 +29,6 @@ use super::states::{Change, Ending, Sign, State, States};
 pub(super) struct Collect {
     ranks: u16,
     answers: Answers,
-    element: Element,
     /// Numbers of slots over all shards.
     numbers: SlotNumbers,
     states: States,
@@ -73,7 +70,6 @@ impl Collect {
         };
         self.ranks = ranks;
         self.answers = config.answers;
-        self.element = config.element;
         self.numbers = layout.numbers();
         self.given_up.reset(ranks.into());
         self.ending.reset(ranks);
@@ -145,15 +141,11 @@ impl Collect {
         }
     }
 
-    /// Notes the aggregate of `owner`'s `slot`, whose values are in `result`: its number of contributions,
-    /// and whether this rank's is among them.
+    /// Notes that the aggregate of `owner`'s `slot` arrived: its number of contributions, and whether this rank's is among them.
     pub(super) fn store(
         &mut self,
-        layout: &Layout,
         (arrival, owner): (Time, u16),
         (slot, contributions, counted): (u32, u16, bool),
-        payload: Payload<'_>,
-        result: &mut Values,
     ) -> Acceptance {
         let index = self.index(owner, slot);
         let before = self.note(index, Sign::Arrival).from;
@@ -164,7 +156,6 @@ impl Collect {
         if !counted {
             self.uncounted.insert(index);
         }
-        payload.read(self.element, result.get_mut(layout.slot(owner, slot)));
         self.incomplete += u32::from(contributions < self.ranks);
         Acceptance::InTime
     }
@@ -234,7 +225,12 @@ impl Collect {
     }
 
     /// Replaces every missing aggregate by zero. Returns their number and causes.
-    pub(super) fn zero_missing(&self, layout: &Layout, rank: u16, result: &mut Values) -> Missing {
+    pub(super) fn zero_missing(
+        &self,
+        layout: &Layout,
+        rank: u16,
+        result: &mut impl ValueStore,
+    ) -> Missing {
         let mut missing = Missing::default();
         for owner in (0..self.ranks).filter(|owner| *owner != rank) {
             let of = self.of(owner);
@@ -247,9 +243,7 @@ impl Collect {
                     missing.slots += 1;
                     missing.values += range.len();
                     missing.causes.count(cause, 1);
-                    if let Some(values) = result.get_mut(range) {
-                        values.fill(0.0);
-                    }
+                    result.get_mut(range).fill(0.0);
                 }
             }
         }

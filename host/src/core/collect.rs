@@ -15,7 +15,7 @@ use crate::time::Time;
 use crate::values::ValueStore;
 
 use super::overtaking::{Order, Packet};
-use super::reduce::Acceptance;
+use super::reduce::{Acceptance, CHECKED};
 use super::states::{Change, Ending, Sign, State, States};
 
 /// Which aggregates have arrived, and how many are outstanding.
@@ -32,15 +32,15 @@ pub(super) struct Collect {
     /// Numbers of slots over all shards.
     numbers: SlotNumbers,
     states: States,
-    /// Slots whose aggregate lacks this rank's contribution.
+    /// Arrived aggregates that lack this rank's contribution: a part of their content, not of their state.
     uncounted: RareBits,
-    /// Owners without outstanding aggregates, because this rank gave them up.
+    /// Owners without outstanding aggregates, because this rank gave them up. Derived: so their aggregates are noted once.
     given_up: Bits,
     ending: Ending,
     pub(super) order: Order,
     /// Number of aggregates that the others owe.
     owed: u64,
-    /// Aggregates that this rank waits for.
+    /// Number of aggregates that this rank waits for: derived.
     awaited: u32,
     /// Arrived aggregates that lack contributions.
     incomplete: u32,
@@ -136,8 +136,8 @@ impl Collect {
         match self.states.of(index) {
             State::Outstanding => Known::Overdue,
             State::Lost(_) => Known::Lost,
-            State::Arrived if self.uncounted.contains(index) => Known::Uncounted,
-            State::Arrived => Known::Counted,
+            _ if self.uncounted.contains(index) => Known::Uncounted,
+            State::Arrived | State::TooLate => Known::Counted,
         }
     }
 
@@ -217,6 +217,25 @@ impl Collect {
         let missing =
             all.filter(|(owner, slot)| !self.states.has_arrived(self.index(*owner, *slot)));
         missing.map(|(owner, slot)| (Kind::Gather, owner, slot))
+    }
+
+    /// Checks in debug builds that all that is derived agrees with the states, if there are few.
+    pub(super) fn check(&self, rank: u16) {
+        if !cfg!(debug_assertions) || self.owed > CHECKED {
+            return;
+        }
+        let mut awaited = 0;
+        for owner in (0..self.ranks).filter(|owner| *owner != rank) {
+            let given_up = self.given_up.contains(owner.into());
+            for index in self.of(owner) {
+                awaited += u32::from(self.states.is_awaited(index));
+                assert!(
+                    !given_up || self.states.of(index) != State::Outstanding,
+                    "{owner}"
+                );
+            }
+        }
+        assert_eq!(self.awaited, awaited);
     }
 
     /// Gives up `owner` because it was silent for too long.

@@ -6,7 +6,7 @@ use std::ops::Range;
 use ultima_wire::Kind;
 
 use crate::answers::Answers;
-use crate::bits::{Bits, RareBits};
+use crate::bits::Bits;
 use crate::cause::{Cause, Causes};
 use crate::config::Config;
 use crate::rotation::Rotations;
@@ -16,6 +16,9 @@ use crate::time::Time;
 use super::overtaking::{Order, Packet};
 use super::states::{Change, Ending, Sign, State, States};
 
+/// Number of packets up to which debug builds compare states with what is derived from them.
+pub(super) const CHECKED: u64 = 256;
+
 /// The fate of a well-formed packet of this operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Acceptance {
@@ -24,36 +27,43 @@ pub(super) enum Acceptance {
     Duplicate,
 }
 
-/// The states of the contributions, by slot and source.
+/// The state of a slot of this shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Slot {
+    Open {
+        /// Number of contributions that this rank waits for: derived from their states.
+        awaited: u16,
+    },
+    Closed,
+}
+
+/// The states of the contributions, by slot and source, and those of the slots.
 ///
 /// A source sends its slots in the order of its rotation, so an arrival shows that all missing slots before
-/// it are lost. A position per source says before which slot nothing is outstanding. There may be thousands of
-/// sources, so little else is stored; counters that can be derived are computed at the end.
+/// it are lost. There may be thousands of sources, so little else is stored; counters that can be derived are computed at the
+/// end. What is derived and stored for speed says so, and [`Reduce::check`] compares it.
 #[derive(Default)]
 pub(super) struct Reduce {
     rank: u16,
     ranks: u16,
     rotations: Rotations,
     answers: Answers,
-    slots: u32,
     /// True if slots wait for the rest of the shard.
     closes_whole_shards: bool,
     /// By slot and rank.
     states: States,
-    /// Contributions that arrived after their slot had closed, numbered like `states`.
-    late: RareBits,
-    /// By slot: number of contributions that this rank waits for.
-    awaited: Vec<u16>,
-    closed: Bits,
+    slots: Vec<Slot>,
+    /// Number of open slots: derived.
     open: u32,
-    /// By source: no contribution at an earlier position is outstanding.
+    /// Open slots that wait for no contribution: derived. The last one closes first.
+    ready: Vec<u32>,
+    /// By source: no contribution at an earlier position is outstanding. Derived, but no further than the last packet that
+    /// overtook others.
     passed: Vec<u32>,
     pub(super) order: Order,
     ending: Ending,
-    /// Sources with an outstanding contribution when a bound passed.
+    /// Sources of contributions that were overdue when their slot closed. They may be lost for another cause since then.
     overdue: Bits,
-    /// Slots with nothing outstanding.
-    ready: Vec<u32>,
     closed_by: ClosedBy,
     /// Slots closed with every contribution.
     whole: u32,
@@ -78,14 +88,12 @@ impl Reduce {
         self.ranks = ranks;
         self.rotations = rotations;
         self.answers = config.answers;
-        self.slots = slots;
         self.closes_whole_shards = config.estimation.closes_whole_shards();
         let contributions = slots as usize * usize::from(ranks);
         self.states.reset(contributions, config.answers);
-        self.late.reset(contributions);
-        self.awaited.clear();
-        self.awaited.resize(slots as usize, ranks - 1);
-        self.closed.reset(slots as usize);
+        self.slots.clear();
+        let open = Slot::Open { awaited: ranks - 1 };
+        self.slots.resize(slots as usize, open);
         self.open = slots;
         self.passed.clear();
         self.passed.resize(ranks.into(), 0);
@@ -107,7 +115,11 @@ impl Reduce {
 
     /// Slots of the shard.
     pub(super) fn slots(&self) -> u32 {
-        self.slots
+        self.slots.len() as u32
+    }
+
+    fn is_closed(&self, slot: u32) -> bool {
+        self.slots[slot as usize] == Slot::Closed
     }
 
     /// Slots that have not closed.
@@ -133,7 +145,7 @@ impl Reduce {
     /// Closed slots by number of contributions.
     pub(super) fn histogram(&self) -> Vec<u32> {
         let mut histogram = vec![0; usize::from(self.ranks) + 1];
-        for slot in (0..self.slots).filter(|slot| self.closed.contains(*slot as usize)) {
+        for slot in (0..self.slots()).filter(|slot| self.is_closed(*slot)) {
             let contributions = if self.lapsed { 0 } else { self.count(slot) };
             histogram[usize::from(contributions)] += 1;
         }
@@ -151,7 +163,7 @@ impl Reduce {
     pub(super) fn came(&self) -> Vec<u32> {
         let mut came = vec![0; self.ranks.into()];
         let mut whole = 0;
-        for slot in 0..self.slots {
+        for slot in 0..self.slots() {
             if self.count(slot) == self.ranks {
                 whole += 1;
                 continue;
@@ -168,7 +180,7 @@ impl Reduce {
 
     /// Contributions that the others owe this shard.
     pub(super) fn owed(&self) -> u64 {
-        u64::from(self.slots) * u64::from(self.ranks - 1)
+        u64::from(self.slots()) * u64::from(self.ranks - 1)
     }
 
     /// Contributions missing from closed slots, by cause.
@@ -183,15 +195,12 @@ impl Reduce {
 
     /// Closes every slot without contributions, because no rank waits for this shard.
     pub(super) fn lapse(&mut self) {
-        for slot in 0..self.slots {
-            self.closed.insert(slot as usize);
-        }
+        self.slots.fill(Slot::Closed);
         self.open = 0;
         self.ready.clear();
         self.lapsed = true;
         self.closed_by = ClosedBy::KnownLoss;
-        let missing = u64::from(self.slots) * u64::from(self.ranks - 1);
-        self.lost.count(Cause::Overdue, missing);
+        self.lost.count(Cause::Overdue, self.owed());
     }
 
     /// Notes that the contribution of `source` to `slot` arrived.
@@ -203,17 +212,18 @@ impl Reduce {
         if last {
             self.ending.insert(source);
         }
-        let is_closed = self.closed.contains(slot as usize);
-        let before = match is_closed {
-            true => self.states.of(self.bit(slot, source)),
-            false => self.note(slot, source, Sign::Arrival).from,
+        let is_closed = self.is_closed(slot);
+        let sign = match is_closed {
+            true => Sign::LateArrival,
+            false => Sign::Arrival,
         };
-        if before == State::Arrived {
+        let change = self.note(slot, source, sign);
+        if change.from == State::Arrived {
             return Acceptance::Duplicate;
         }
-        let position = self.rotations.of(source).position(slot, self.slots);
-        if !is_closed || self.late.insert(self.bit(slot, source)) {
-            self.note_order(arrival, source, position, before);
+        let position = self.rotations.of(source).position(slot, self.slots());
+        if change.is_new {
+            self.note_order(arrival, source, position, change.from);
         }
         self.overtaken(arrival, source, self.order.before(position));
         match is_closed {
@@ -237,7 +247,7 @@ impl Reduce {
         if !change.is_new {
             return false;
         }
-        let position = self.rotations.of(source).position(slot, self.slots);
+        let position = self.rotations.of(source).position(slot, self.slots());
         self.note_order(arrival, source, position, change.from);
         self.overtaken(arrival, source, self.order.before(position));
         true
@@ -246,12 +256,12 @@ impl Reduce {
     /// Contributions that did not arrive, from the last slot on.
     pub(super) fn missing(&self) -> impl Iterator<Item = Packet> + '_ {
         let others = move || (0..self.ranks).filter(|source| *source != self.rank);
-        let all = (0..self.slots)
+        let all = (0..self.slots())
             .rev()
             .flat_map(move |slot| others().map(move |source| (slot, source)));
         let missing = all.filter(|(slot, source)| {
-            let bit = self.bit(*slot, *source);
-            !self.states.has_arrived(bit) && !self.late.contains(bit)
+            let state = self.states.of(self.bit(*slot, *source));
+            !matches!(state, State::Arrived | State::TooLate)
         });
         missing.map(|(slot, source)| (Kind::Scatter, source, slot))
     }
@@ -265,14 +275,14 @@ impl Reduce {
     /// Notes a packet that `source` sent after its last contribution to this shard.
     pub(super) fn sent_after(&mut self, arrival: Time, source: u16) {
         if self.order.sent_after(source) {
-            self.overtaken(arrival, source, self.slots);
+            self.overtaken(arrival, source, self.slots());
         }
     }
 
     /// Notes that `source` has sent all its packets: gives up the outstanding ones, at once or after a time.
     /// Contributions that still arrive count while their slot is open.
     pub(super) fn all_sent(&mut self, now: Time, source: u16) {
-        self.overtaken(now, source, self.slots);
+        self.overtaken(now, source, self.slots());
     }
 
     /// Gives up overtaken contributions whose time is over.
@@ -284,7 +294,7 @@ impl Reduce {
 
     /// Gives up `source` because it was silent for too long.
     pub(super) fn give_up_silent(&mut self, source: u16) {
-        self.passes(source, self.slots, Sign::Silence);
+        self.passes(source, self.slots(), Sign::Silence);
     }
 
     /// Closes the next slot with nothing outstanding.
@@ -310,13 +320,13 @@ impl Reduce {
     pub(super) fn close_open(&mut self, from: u32, bound: ClosedBy) -> Option<Closed> {
         // Slots that wait for the rest of the shard close with it.
         self.ready.clear();
-        let slot = (from..self.slots).find(|slot| !self.closed.contains(*slot as usize))?;
+        let slot = (from..self.slots()).find(|slot| !self.is_closed(*slot))?;
         Some(self.close(slot, bound))
     }
 
     fn close(&mut self, slot: u32, incomplete: ClosedBy) -> Closed {
         let count = self.count(slot);
-        self.closed.insert(slot as usize);
+        self.slots[slot as usize] = Slot::Closed;
         self.open -= 1;
         self.whole += u32::from(count == self.ranks);
         let by = match count < self.ranks {
@@ -325,9 +335,10 @@ impl Reduce {
         };
         self.closed_by = self.closed_by.max(by);
         if count < self.ranks {
-            for source in 0..self.ranks {
-                let cause = self.states.of(self.bit(slot, source)).cause();
-                if let Some(cause) = cause.filter(|_| source != self.rank) {
+            let rank = self.rank;
+            for source in (0..self.ranks).filter(|source| *source != rank) {
+                self.note(slot, source, Sign::SlotCloses);
+                if let State::Lost(cause) = self.states.of(self.bit(slot, source)) {
                     self.lost.count(cause, 1);
                     if cause == Cause::Overdue {
                         self.overdue.insert(source.into());
@@ -348,7 +359,7 @@ impl Reduce {
             return;
         }
         let (states, ranks) = (&self.states, usize::from(self.ranks));
-        let (rotation, slots) = (self.rotations.of(source), self.slots);
+        let (rotation, slots) = (self.rotations.of(source), self.slots());
         let is_missing = |mut positions: Range<u32>| {
             positions.any(|position| {
                 let slot = rotation.slot(position, slots) as usize;
@@ -364,11 +375,11 @@ impl Reduce {
     fn passes(&mut self, source: u16, end: u32, sign: Sign) {
         let passed = self.passed[usize::from(source)];
         for position in passed..end {
-            let slot = self.rotations.of(source).slot(position, self.slots);
+            let slot = self.rotations.of(source).slot(position, self.slots());
             self.note(slot, source, sign);
         }
         self.passed[usize::from(source)] = passed.max(end);
-        if end >= self.slots {
+        if end >= self.slots() {
             self.ending.insert(source);
         }
     }
@@ -376,14 +387,41 @@ impl Reduce {
     /// Notes an event that concerns the contribution of `source` to `slot`.
     fn note(&mut self, slot: u32, source: u16, sign: Sign) -> Change {
         let change = self.states.note(self.bit(slot, source), sign);
-        if change.ends_wait {
-            let awaited = &mut self.awaited[slot as usize];
+        if change.ends_wait
+            && let Slot::Open { awaited } = &mut self.slots[slot as usize]
+        {
             *awaited -= 1;
-            if *awaited == 0 && !self.closed.contains(slot as usize) {
+            if *awaited == 0 {
                 self.ready.push(slot);
             }
         }
         change
+    }
+
+    /// Checks in debug builds that all that is derived agrees with the states, if there are few.
+    pub(super) fn check(&self) {
+        if !cfg!(debug_assertions) || self.lapsed || self.owed() > CHECKED {
+            return;
+        }
+        let others = || (0..self.ranks).filter(|source| *source != self.rank);
+        let mut open = 0;
+        for (slot, state) in (0..).zip(&self.slots) {
+            let Slot::Open { awaited } = *state else {
+                continue;
+            };
+            open += 1;
+            let waits = others().filter(|source| self.states.is_awaited(self.bit(slot, *source)));
+            assert_eq!(usize::from(awaited), waits.count(), "slot {slot}");
+            assert_eq!(awaited == 0, self.ready.contains(&slot), "slot {slot}");
+        }
+        assert_eq!(self.open, open);
+        for source in others() {
+            for position in 0..self.passed[usize::from(source)] {
+                let slot = self.rotations.of(source).slot(position, self.slots());
+                let state = self.states.of(self.bit(slot, source));
+                assert_ne!(state, State::Outstanding, "slot {slot} of {source}");
+            }
+        }
     }
 
     fn bit(&self, slot: u32, source: u16) -> usize {

@@ -95,7 +95,7 @@ fn few_bytes_are_kept_of_each_rank() {
         ..config
     });
     println!("{plain} bytes; learned {learned}, paced {paced}, recycled {recycled}");
-    assert!(plain < 32.0, "{plain} bytes");
+    assert!(plain < 40.0, "{plain} bytes");
     let more = [learned, paced, recycled].map(|bytes| bytes - plain);
     let most = [9.0, 1.0, 41.0];
     assert!(

@@ -240,6 +240,8 @@ impl<V: ValueStore> Operation<V> {
         else {
             return false;
         };
+        reduce.check();
+        collect.check(reduce.rank());
         if reduce.open() > 0 {
             if reduce.is_ending() {
                 self.arm(Phase::Scatter, now);

@@ -109,4 +109,4 @@ pub use stats::{
 };
 pub use time::Time;
 pub use timeout::Timeouts;
-pub use values::Taken;
+pub use values::{Taken, ValueStore, Values};

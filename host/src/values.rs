@@ -1,4 +1,4 @@
-//! A bucket's values, or only their number.
+//! An operation's values: where they are, and which of them are contributions, aggregates and results.
 
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -27,15 +27,6 @@ impl Taken {
         match self {
             Taken::Owned(values) => values,
             Taken::Lent(_) => Vec::new(),
-        }
-    }
-}
-
-impl From<Taken> for Values {
-    fn from(taken: Taken) -> Self {
-        match taken {
-            Taken::Owned(values) => Values::Stored(values),
-            Taken::Lent(owner) => Values::Lent(Lent::of(owner)),
         }
     }
 }
@@ -73,7 +64,7 @@ impl Lent {
         }
     }
 
-    /// Of values that their `owner` keeps where they are.
+    /// Borrows values that their `owner` keeps where they are.
     fn of(owner: Box<dyn AsMut<[f32]> + Send>) -> Self {
         let mut owner = NonNull::from(Box::leak(owner));
         // SAFETY: this is the only reference to the owner. The slice stays valid while the owner is neither moved, dropped
@@ -97,95 +88,129 @@ impl Lent {
     }
 }
 
-/// Values to compute with, or only their number. With the number alone packets have the same lengths and
-/// times, and nothing is stored, read or written.
-pub(crate) enum Values {
-    Stored(Vec<f32>),
+/// Memory for an operation's values. [`Values`] has room for all of them.
+///
+/// [`Core`](crate::Core) takes all lengths from a bucket's layout, and the values that it sends, adds and rounds from here.
+/// So a simulation that needs only the packets' lengths and times can have a store without memory, whose slices are all empty.
+pub trait ValueStore: Default {
+    /// Number of values.
+    fn count(&self) -> usize;
+
+    /// Makes room for `count` values, with any content.
+    fn resize(&mut self, count: usize);
+
+    /// The values in `range`.
+    fn get(&self, range: Range<usize>) -> &[f32];
+
+    /// The values in `range`, to be changed.
+    fn get_mut(&mut self, range: Range<usize>) -> &mut [f32];
+
+    /// The values; empty if they stay where they are.
+    fn into_vec(self) -> Vec<f32>;
+}
+
+/// Values in memory of the operation's own, or in memory that its caller lends.
+#[derive(Debug)]
+pub struct Values(Memory);
+
+#[derive(Debug)]
+enum Memory {
+    Owned(Vec<f32>),
     Lent(Lent),
-    Counted(usize),
+}
+
+impl From<Vec<f32>> for Values {
+    fn from(values: Vec<f32>) -> Self {
+        Self(Memory::Owned(values))
+    }
+}
+
+impl From<Lent> for Values {
+    fn from(values: Lent) -> Self {
+        Self(Memory::Lent(values))
+    }
+}
+
+impl From<Taken> for Values {
+    fn from(taken: Taken) -> Self {
+        match taken {
+            Taken::Owned(values) => values.into(),
+            Taken::Lent(owner) => Lent::of(owner).into(),
+        }
+    }
 }
 
 impl Default for Values {
     fn default() -> Self {
-        Values::Stored(Vec::new())
+        Vec::new().into()
     }
 }
 
-impl Values {
-    pub(crate) fn len(&self) -> usize {
-        match self {
-            Values::Stored(values) => values.len(),
-            Values::Lent(values) => values.len,
-            Values::Counted(len) => *len,
+impl ValueStore for Values {
+    fn count(&self) -> usize {
+        match &self.0 {
+            Memory::Owned(values) => values.len(),
+            Memory::Lent(values) => values.len,
         }
     }
 
-    pub(crate) fn is_stored(&self) -> bool {
-        !matches!(self, Values::Counted(_))
-    }
-
-    /// Resizes to `len` values, stored or counted, with any content. Allocates only for the largest number so
-    /// far.
-    pub(crate) fn resize(&mut self, len: usize, stored: bool) {
-        match (stored, &mut *self) {
-            (true, Values::Stored(values)) if values.capacity() >= len => values.resize(len, 0.0),
-            (true, _) => *self = Values::Stored(memory::zeroed(len)),
-            (false, _) => *self = Values::Counted(len),
+    /// Allocates only for the largest number so far.
+    fn resize(&mut self, count: usize) {
+        match &mut self.0 {
+            Memory::Owned(values) if values.capacity() >= count => values.resize(count, 0.0),
+            _ => *self = memory::zeroed(count).into(),
         }
     }
 
-    pub(crate) fn get(&self, range: Range<usize>) -> Option<&[f32]> {
-        match self {
-            Values::Stored(values) => Some(&values[range]),
-            Values::Lent(values) => Some(&values.as_slice()[range]),
-            Values::Counted(_) => None,
+    fn get(&self, range: Range<usize>) -> &[f32] {
+        match &self.0 {
+            Memory::Owned(values) => &values[range],
+            Memory::Lent(values) => &values.as_slice()[range],
         }
     }
 
-    pub(crate) fn get_mut(&mut self, range: Range<usize>) -> Option<&mut [f32]> {
-        match self {
-            Values::Stored(values) => Some(&mut values[range]),
-            Values::Lent(values) => Some(&mut values.as_mut_slice()[range]),
-            Values::Counted(_) => None,
+    fn get_mut(&mut self, range: Range<usize>) -> &mut [f32] {
+        match &mut self.0 {
+            Memory::Owned(values) => &mut values[range],
+            Memory::Lent(values) => &mut values.as_mut_slice()[range],
         }
     }
 
-    /// The values; empty if they were lent or counted.
-    pub(crate) fn into_vec(self) -> Vec<f32> {
-        match self {
-            Values::Stored(values) => values,
-            Values::Lent(_) | Values::Counted(_) => Vec::new(),
+    fn into_vec(self) -> Vec<f32> {
+        match self.0 {
+            Memory::Owned(values) => values,
+            Memory::Lent(_) => Vec::new(),
         }
     }
 }
 
 /// The values of an operation.
-pub(crate) struct Bucket {
+pub(crate) struct Bucket<V> {
     /// Contributions, and the aggregates in their place: an aggregate that arrives, or a slot that closes, shows that
     /// no rank needs the contribution any more. With recycling, the others' aggregates are in `result`.
-    values: Values,
+    values: V,
     /// With recycling, which compares them with the contributions: all aggregates.
-    result: Option<Values>,
+    result: Option<V>,
     shard: Range<usize>,
     /// After the end, aggregates of the own shard that were not sent.
-    unsent: Values,
+    unsent: V,
     has_ended: bool,
 }
 
 /// Memory of an operation that is over.
 #[derive(Default)]
-pub(crate) struct Spare {
-    values: Values,
-    unsent: Values,
+pub(crate) struct Spare<V> {
+    values: V,
+    unsent: V,
 }
 
-impl Bucket {
-    /// Of an operation that contributes `values`, and owns `shard` of them. Their place is for the result, unless
-    /// it is to be written `apart`.
-    pub(crate) fn new(values: Values, shard: Range<usize>, apart: bool, spare: Spare) -> Self {
+impl<V: ValueStore> Bucket<V> {
+    /// Creates the bucket of an operation that contributes `values`, and owns `shard` of them. Their place is for the result,
+    /// unless it is to be written `apart`.
+    pub(crate) fn new(values: V, shard: Range<usize>, apart: bool, spare: Spare<V>) -> Self {
         let result = apart.then(|| {
             let mut result = spare.values;
-            result.resize(values.len(), values.is_stored());
+            result.resize(values.count());
             result
         });
         Self {
@@ -197,40 +222,35 @@ impl Bucket {
         }
     }
 
-    pub(crate) fn is_stored(&self) -> bool {
-        self.values.is_stored()
-    }
-
     /// Contributions that are still needed, and the own shard's aggregates.
-    pub(crate) fn own(&self) -> &Values {
+    pub(crate) fn own(&self) -> &V {
         &self.values
     }
 
-    pub(crate) fn own_mut(&mut self) -> &mut Values {
+    pub(crate) fn own_mut(&mut self) -> &mut V {
         &mut self.values
     }
 
     /// The result so far.
-    pub(crate) fn result(&self) -> &Values {
+    pub(crate) fn result(&self) -> &V {
         self.result.as_ref().unwrap_or(&self.values)
     }
 
-    pub(crate) fn result_mut(&mut self) -> &mut Values {
+    pub(crate) fn result_mut(&mut self) -> &mut V {
         self.result.as_mut().unwrap_or(&mut self.values)
     }
 
     /// Notes that the own values in `range` are aggregates.
     pub(crate) fn close(&mut self, range: Range<usize>) {
-        if let Some(result) = &mut self.result
-            && let Some(result) = result.get_mut(range.clone())
-            && let Some(aggregates) = self.values.get(range)
-        {
-            result.copy_from_slice(aggregates);
+        if let Some(result) = &mut self.result {
+            result
+                .get_mut(range.clone())
+                .copy_from_slice(self.values.get(range));
         }
     }
 
     /// Aggregates to send, in `range` of the own shard.
-    pub(crate) fn aggregates(&self, range: Range<usize>) -> Option<&[f32]> {
+    pub(crate) fn aggregates(&self, range: Range<usize>) -> &[f32] {
         match self.has_ended {
             true => self.unsent.get(within(&self.shard, range)),
             false => self.values.get(range),
@@ -238,24 +258,24 @@ impl Bucket {
     }
 
     /// Takes the result at the end, and keeps the own shard's aggregates in the ranges that are not sent.
-    pub(crate) fn end(&mut self, unsent: impl Iterator<Item = Range<usize>>) -> Values {
+    pub(crate) fn end(&mut self, unsent: impl Iterator<Item = Range<usize>>) -> V {
         if let Some(result) = self.result.take() {
             return result;
         }
         self.has_ended = true;
         let result = std::mem::take(&mut self.values);
-        self.unsent.resize(self.shard.len(), result.is_stored());
+        self.unsent.resize(self.shard.len());
         for range in unsent {
             let place = within(&self.shard, range.clone());
-            if let (Some(kept), Some(values)) = (self.unsent.get_mut(place), result.get(range)) {
-                kept.copy_from_slice(values);
-            }
+            self.unsent
+                .get_mut(place)
+                .copy_from_slice(result.get(range));
         }
         result
     }
 
     /// The memory, after [`Bucket::end`].
-    pub(crate) fn into_spare(self) -> Spare {
+    pub(crate) fn into_spare(self) -> Spare<V> {
         Spare {
             values: self.values,
             unsent: self.unsent,

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use ultima_host::trace::{Clock, Head, Sink};
 use ultima_host::{
     Coding, Config, ConfigError, EarlyBounds, Gather, Grid, GridBounds, GridError, IncastPolicy,
-    Pacing, Path, Policies, ReceiveBuffer, Timeouts,
+    Pacing, Path, Policies, ReceiveBuffer, Timeouts, Values,
 };
 use ultima_link::{JitterError, Loss, LossError};
 use ultima_wire::HEADER_LEN;
@@ -24,6 +24,7 @@ use crate::tail::Tail;
 use crate::tar::{Results, Tar, TarOnGrid};
 use crate::tcp::{Tcp, TcpConfig};
 use crate::topology::{Fabric, Topology};
+use crate::values::{Counted, Payload};
 
 /// Bytes that a host sends at once: one system call with segmentation offload.
 pub(crate) const TRAIN: u64 = 64 << 10;
@@ -389,8 +390,14 @@ impl Experiment {
         let operations = Operations::new(self.operations, starts, progress);
         Ok(match self.schedule() {
             Some(schedule) => self.run_tcp(schedule, operations),
-            None if self.algorithm == Algorithm::Tar => self.run_tar(operations, trace),
-            None if let Some(grid) = self.grid()? => self.run_tar_2d(grid, operations),
+            None if self.algorithm == Algorithm::Tar => match self.payload {
+                true => self.run_tar::<Values>(operations, trace),
+                false => self.run_tar::<Counted>(operations, trace),
+            },
+            None if let Some(grid) = self.grid()? => match self.payload {
+                true => self.run_tar_2d::<Values>(grid, operations),
+                false => self.run_tar_2d::<Counted>(grid, operations),
+            },
             None => self.run_aggregation(operations),
         })
     }
@@ -425,11 +432,15 @@ impl Experiment {
         Head::new(&self.core(0), Clock::Simulated, &title)
     }
 
-    fn run_tar(&self, operations: Operations<'_>, trace: Option<(u16, Box<dyn Sink>)>) -> Report {
+    fn run_tar<V: Payload>(
+        &self,
+        operations: Operations<'_>,
+        trace: Option<(u16, Box<dyn Sink>)>,
+    ) -> Report {
         let mut net = Network::new(&self.network, self.ranks.into(), self.seed);
         let len = (self.bytes / 4) as usize;
         let config = |rank| self.core(rank);
-        let mut tar = Tar::new(&config, len, self.payload, self.stages(), operations);
+        let mut tar = Tar::<V>::new(&config, len, self.stages(), operations);
         if let Some((rank, sink)) = trace {
             tar.trace(rank, sink);
         }
@@ -439,12 +450,11 @@ impl Experiment {
         self.report_tar(&net, results, tar.into_operations())
     }
 
-    fn run_tar_2d(&self, grid: Grid, operations: Operations<'_>) -> Report {
+    fn run_tar_2d<V: Payload>(&self, grid: Grid, operations: Operations<'_>) -> Report {
         let mut net = Network::new(&self.network, self.ranks.into(), self.seed);
         let len = (self.bytes / 4) as usize;
         let config = |rank| self.cores(grid, rank);
-        let (payload, stages) = (self.payload, self.stages());
-        let mut tar = TarOnGrid::new(grid, &config, len, payload, stages, operations);
+        let mut tar = TarOnGrid::<V>::new(grid, &config, len, self.stages(), operations);
         net.alarm(Ps::ZERO);
         net.run(&mut tar);
         let results = tar.results;

@@ -9,7 +9,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use ultima_host::trace::Sink;
-use ultima_host::{Config, Core, Destination, Event, Layout, OperationId, Outcome, Time, Transmit};
+use ultima_host::{
+    Config, Core, Destination, Event, Layout, OperationId, Outcome, Part, Time, Transmit,
+};
 use ultima_wire::frame::FRAME_OVERHEAD;
 use ultima_wire::{HEADER_LEN, Header, Kind};
 
@@ -19,7 +21,7 @@ use crate::network::{Hosts, Network};
 use crate::operations::Operations;
 use crate::packet::{Group, Packet, Stamps, Target};
 use crate::stages::Stages;
-use crate::values;
+use crate::values::{self, Payload};
 
 pub(crate) use grid::TarOnGrid;
 use side::{HostLink, Side};
@@ -33,10 +35,10 @@ pub(crate) struct Datagram {
     payload: usize,
 }
 
-/// The stored bytes of a payload: all except values that are only counted.
+/// The stored bytes of a payload: none of values without memory.
 #[derive(Clone)]
 enum Stored {
-    /// Few enough to need no allocation: notices, requests, bitmaps.
+    /// Few enough to need no allocation: notices, grants.
     Few([u8; FEW], u8),
     Many(Rc<[u8]>),
 }
@@ -65,13 +67,17 @@ impl Stored {
 }
 
 impl Datagram {
-    /// Reads a datagram that a core wrote.
-    fn read(buf: &[u8], transmit: Transmit) -> Self {
-        let (header, stored) = Header::parse(&buf[..transmit.head]).expect("cores send headers");
+    /// Reads a datagram that a core wrote. A packet of values has nothing else without recycling, which is not simulated.
+    fn read<V: Payload>(buf: &[u8], transmit: Transmit) -> Self {
+        let (header, payload) = Header::parse(&buf[..transmit.len]).expect("cores send headers");
+        let stored = match header.kind {
+            Kind::Scatter | Kind::Gather | Kind::Repair if !V::HAS_VALUES => &[],
+            _ => payload,
+        };
         Self {
-            header,
             stored: Stored::new(stored),
-            payload: transmit.len - HEADER_LEN,
+            payload: payload.len(),
+            header,
         }
     }
 
@@ -91,18 +97,33 @@ impl Datagram {
         }
     }
 
-    /// Delivers the datagram to a core with the stamps of the network.
-    fn deliver(mut self, stamps: Stamps, core: &mut Core, now: Time, buf: &mut Vec<u8>) {
+    /// Delivers the datagram to a core with the stamps of the network. Bytes that are not stored have any content.
+    fn deliver<V: Payload>(
+        mut self,
+        stamps: Stamps,
+        core: &mut Core<V>,
+        now: Time,
+        buf: &mut Vec<u8>,
+    ) {
         self.header.switch_flags = stamps.flags;
         self.header.budget = stamps.budget;
         self.header.path_queue = stamps.path_queue;
-        buf.resize(HEADER_LEN, 0);
-        self.header.emit(buf);
-        if stamps.has_no_payload() {
-            return core.handle_datagram(now, buf);
+        let len = HEADER_LEN
+            + if stamps.has_no_payload() {
+                0
+            } else {
+                self.payload
+            };
+        if buf.len() < len {
+            buf.resize(len, 0);
         }
-        buf.extend_from_slice(self.stored.bytes());
-        core.handle_head(now, buf, HEADER_LEN + self.payload);
+        let datagram = &mut buf[..len];
+        self.header.emit(datagram);
+        if !stamps.has_no_payload() {
+            let stored = self.stored.bytes();
+            datagram[HEADER_LEN..][..stored.len()].copy_from_slice(stored);
+        }
+        core.handle_datagram(now, datagram);
     }
 }
 
@@ -113,8 +134,8 @@ enum Stage {
     Gather = 1,
 }
 
-struct Rank {
-    side: Side,
+struct Rank<V> {
+    side: Side<V>,
     /// When it starts the current operation; never after the start.
     begins: Ps,
     /// With values: the buffer that is reused.
@@ -122,8 +143,8 @@ struct Rank {
 }
 
 /// All ranks of a job.
-pub(crate) struct Tar<'a> {
-    ranks: Vec<Rank>,
+pub(crate) struct Tar<'a, V> {
+    ranks: Vec<Rank<V>>,
     stages: Stages,
     operations: Operations<'a>,
     /// Values of a bucket.
@@ -131,8 +152,6 @@ pub(crate) struct Tar<'a> {
     /// Bytes of the longest message from one rank to another in a stage.
     message: u64,
     train: Ps,
-    /// True if buckets have values, and results are checked.
-    payload: bool,
     number: u32,
     out: Vec<u8>,
     back: Vec<u8>,
@@ -153,12 +172,11 @@ pub(crate) struct Results {
     pub(crate) worst_error: f32,
 }
 
-impl<'a> Tar<'a> {
+impl<'a, V: Payload> Tar<'a, V> {
     /// `config` returns each rank's configuration.
     pub(crate) fn new(
         config: &dyn Fn(u16) -> Config,
         len: usize,
-        payload: bool,
         stages: Stages,
         operations: Operations<'a>,
     ) -> Self {
@@ -168,7 +186,7 @@ impl<'a> Tar<'a> {
             values: Vec::new(),
         };
         let config = config(0);
-        let ranks: Vec<Rank> = (0..config.ranks).map(rank).collect();
+        let ranks: Vec<Rank<V>> = (0..config.ranks).map(rank).collect();
         let layout = Layout::new(len, config.ranks, config.slot_len());
         Self {
             stages,
@@ -176,7 +194,6 @@ impl<'a> Tar<'a> {
             len,
             message: layout.shard(config.ranks - 1).len() as u64 * 4,
             train: Ps::to_send(TRAIN, stages.rate),
-            payload,
             number: 0,
             out: vec![0; ranks[0].side.core.max_datagram()],
             back: Vec::new(),
@@ -209,15 +226,15 @@ impl<'a> Tar<'a> {
             .stages
             .before(self.number, Stage::Scatter as u32, host, self.message);
         rank.side.begin(net, now + before, true);
-        let started = if self.payload {
-            let mut values = std::mem::take(&mut rank.values);
-            values.clear();
-            values
-                .extend((0..self.len).map(|entry| values::contribution(self.number, host, entry)));
-            self.ranks[at].side.core.start(now.to_core(), id, values)
-        } else {
-            rank.side.core.start_counted(now.to_core(), id, self.len)
-        };
+        let mut values = std::mem::take(&mut rank.values);
+        values.clear();
+        if V::HAS_VALUES {
+            let number = self.number;
+            values.extend((0..self.len).map(|entry| values::contribution(number, host, entry)));
+        }
+        let bucket = V::of(values, self.len);
+        let core = &mut rank.side.core;
+        let started = core.start_with(now.to_core(), id, Part::Whole.into(), bucket);
         started.expect("an operation starts when the one before has ended everywhere");
     }
 
@@ -269,7 +286,7 @@ impl<'a> Tar<'a> {
     }
 }
 
-impl Hosts for Tar<'_> {
+impl<V: Payload> Hosts for Tar<'_, V> {
     type Body = Datagram;
 
     fn receive(&mut self, net: &mut Network<Datagram>, host: u32, stamps: Stamps, body: Datagram) {

@@ -203,7 +203,7 @@ impl Collective {
         // SAFETY: this function does not use `bucket`, and returns when the data thread has dropped the values: it drops
         // them before it reports the end of the operation, or has ended, see `Handle::reply`.
         let lent = unsafe { Lent::new(bucket) };
-        self.begin((id, Piece::default()), Values::Lent(lent), len, span);
+        self.begin((id, Piece::default()), lent.into(), len, span);
         self.set_place(Place::Network);
         self.wait_taken(id).map(|(outcome, _)| outcome)
     }
@@ -278,7 +278,7 @@ impl Collective {
         }
         self.begin(
             (id, Piece::default()),
-            Values::Stored(contributions),
+            contributions.into(),
             bucket.len(),
             span.clone(),
         );
@@ -298,7 +298,7 @@ impl Collective {
         self.check_free(id)?;
         let len = values.len();
         let span = spans::allreduce(self.config.rank, id, len);
-        self.begin((id, piece), Values::Stored(values), len, span);
+        self.begin((id, piece), values.into(), len, span);
         Ok(())
     }
 

@@ -8,16 +8,14 @@ use crate::answers::Answers;
 use crate::bits::{Bits, RareBits};
 use crate::cause::{Cause, Causes};
 use crate::config::Config;
-use crate::element::Element;
 use crate::layout::{Layout, SlotNumbers};
 use crate::operation::Part;
 use crate::recycling::Known;
 use crate::time::Time;
-use crate::values::Values;
+use crate::values::ValueStore;
 
 use super::overtaking::{Order, Packet};
-use super::packet::Payload;
-use super::reduce::Acceptance;
+use super::reduce::{Acceptance, CHECKED};
 use super::states::{Change, Ending, Sign, State, States};
 
 /// Which aggregates have arrived, and how many are outstanding.
@@ -31,19 +29,18 @@ use super::states::{Change, Ending, Sign, State, States};
 pub(super) struct Collect {
     ranks: u16,
     answers: Answers,
-    element: Element,
     /// Numbers of slots over all shards.
     numbers: SlotNumbers,
     states: States,
-    /// Slots whose aggregate lacks this rank's contribution.
+    /// Arrived aggregates that lack this rank's contribution: a part of their content, not of their state.
     uncounted: RareBits,
-    /// Owners without outstanding aggregates, because this rank gave them up.
+    /// Owners without outstanding aggregates, because this rank gave them up. Derived: so their aggregates are noted once.
     given_up: Bits,
     ending: Ending,
     pub(super) order: Order,
     /// Number of aggregates that the others owe.
     owed: u64,
-    /// Aggregates that this rank waits for.
+    /// Number of aggregates that this rank waits for: derived.
     awaited: u32,
     /// Arrived aggregates that lack contributions.
     incomplete: u32,
@@ -73,7 +70,6 @@ impl Collect {
         };
         self.ranks = ranks;
         self.answers = config.answers;
-        self.element = config.element;
         self.numbers = layout.numbers();
         self.given_up.reset(ranks.into());
         self.ending.reset(ranks);
@@ -140,20 +136,16 @@ impl Collect {
         match self.states.of(index) {
             State::Outstanding => Known::Overdue,
             State::Lost(_) => Known::Lost,
-            State::Arrived if self.uncounted.contains(index) => Known::Uncounted,
-            State::Arrived => Known::Counted,
+            _ if self.uncounted.contains(index) => Known::Uncounted,
+            State::Arrived | State::TooLate => Known::Counted,
         }
     }
 
-    /// Notes the aggregate of `owner`'s `slot`, whose values are in `result`: its number of contributions,
-    /// and whether this rank's is among them.
+    /// Notes that the aggregate of `owner`'s `slot` arrived: its number of contributions, and whether this rank's is among them.
     pub(super) fn store(
         &mut self,
-        layout: &Layout,
         (arrival, owner): (Time, u16),
         (slot, contributions, counted): (u32, u16, bool),
-        payload: Payload<'_>,
-        result: &mut Values,
     ) -> Acceptance {
         let index = self.index(owner, slot);
         let before = self.note(index, Sign::Arrival).from;
@@ -164,7 +156,6 @@ impl Collect {
         if !counted {
             self.uncounted.insert(index);
         }
-        payload.read(self.element, result.get_mut(layout.slot(owner, slot)));
         self.incomplete += u32::from(contributions < self.ranks);
         Acceptance::InTime
     }
@@ -228,13 +219,37 @@ impl Collect {
         missing.map(|(owner, slot)| (Kind::Gather, owner, slot))
     }
 
+    /// Checks in debug builds that all that is derived agrees with the states, if there are few.
+    pub(super) fn check(&self, rank: u16) {
+        if !cfg!(debug_assertions) || self.owed > CHECKED {
+            return;
+        }
+        let mut awaited = 0;
+        for owner in (0..self.ranks).filter(|owner| *owner != rank) {
+            let given_up = self.given_up.contains(owner.into());
+            for index in self.of(owner) {
+                awaited += u32::from(self.states.is_awaited(index));
+                assert!(
+                    !given_up || self.states.of(index) != State::Outstanding,
+                    "{owner}"
+                );
+            }
+        }
+        assert_eq!(self.awaited, awaited);
+    }
+
     /// Gives up `owner` because it was silent for too long.
     pub(super) fn give_up_silent(&mut self, owner: u16) {
         self.passes(owner, Sign::Silence);
     }
 
     /// Replaces every missing aggregate by zero. Returns their number and causes.
-    pub(super) fn zero_missing(&self, layout: &Layout, rank: u16, result: &mut Values) -> Missing {
+    pub(super) fn zero_missing(
+        &self,
+        layout: &Layout,
+        rank: u16,
+        result: &mut impl ValueStore,
+    ) -> Missing {
         let mut missing = Missing::default();
         for owner in (0..self.ranks).filter(|owner| *owner != rank) {
             let of = self.of(owner);
@@ -247,9 +262,7 @@ impl Collect {
                     missing.slots += 1;
                     missing.values += range.len();
                     missing.causes.count(cause, 1);
-                    if let Some(values) = result.get_mut(range) {
-                        values.fill(0.0);
-                    }
+                    result.get_mut(range).fill(0.0);
                 }
             }
         }

@@ -7,10 +7,8 @@ use crate::operation::OperationId;
 use crate::stats::{PhaseCounters, Phases};
 use crate::time::Time;
 
-use super::packet::Datagram;
-
 /// Bytes stored with each datagram.
-const PREFIX: usize = 2 + 2 + 8;
+const PREFIX: usize = 2 + 8;
 
 /// Whole datagrams by operation, in the order of arrival; bounded in operations and bytes.
 pub(super) struct Early {
@@ -23,11 +21,8 @@ pub(super) struct Early {
 
 struct Kept {
     id: OperationId,
-    /// For each datagram: the stored length, the full length (two bytes each), the arrival time (eight
-    /// bytes), the stored bytes.
+    /// For each datagram: its length (two bytes), the arrival time (eight bytes), its bytes.
     datagrams: Vec<u8>,
-    /// Bytes that count against the bound: stored lengths and prefixes.
-    bytes: usize,
     scatter: u64,
     gather: u64,
 }
@@ -49,10 +44,10 @@ impl Early {
         now: Time,
         id: OperationId,
         kind: Kind,
-        datagram: Datagram<'_>,
+        datagram: &[u8],
         counters: &mut Phases,
     ) {
-        let size = PREFIX + datagram.len;
+        let size = PREFIX + datagram.len();
         let room = self.bytes + size <= self.bounds.bytes;
         let Some(at) = room.then(|| self.place(id, counters)).flatten() else {
             count(kind, counters, 1, |phase, n| phase.refused += n);
@@ -60,14 +55,11 @@ impl Early {
         };
         let kept = &mut self.kept[at];
         // Lengths were compared with the slot's, which fits a UDP datagram.
-        for len in [datagram.bytes.len(), datagram.len] {
-            kept.datagrams
-                .extend_from_slice(&(len as u16).to_le_bytes());
-        }
+        kept.datagrams
+            .extend_from_slice(&(datagram.len() as u16).to_le_bytes());
         kept.datagrams
             .extend_from_slice(&now.as_nanos().to_le_bytes());
-        kept.datagrams.extend_from_slice(datagram.bytes);
-        kept.bytes += size;
+        kept.datagrams.extend_from_slice(datagram);
         match kind {
             Kind::Scatter => kept.scatter += 1,
             Kind::Gather => kept.gather += 1,
@@ -99,7 +91,6 @@ impl Early {
         self.kept.push(Kept {
             id,
             datagrams,
-            bytes: 0,
             scatter: 0,
             gather: 0,
         });
@@ -125,7 +116,7 @@ impl Early {
 
     fn remove(&mut self, at: usize) -> Kept {
         let kept = self.kept.swap_remove(at);
-        self.bytes -= kept.bytes;
+        self.bytes -= kept.datagrams.len();
         kept
     }
 
@@ -153,17 +144,12 @@ pub(super) fn count(
 }
 
 /// The datagrams in a buffer of [`Early::take`], with their arrival times, in order.
-pub(super) fn datagrams(mut kept: &[u8]) -> impl Iterator<Item = (Time, Datagram<'_>)> {
+pub(super) fn datagrams(mut kept: &[u8]) -> impl Iterator<Item = (Time, &[u8])> {
     std::iter::from_fn(move || {
-        let (stored, rest) = kept.split_first_chunk::<2>()?;
-        let (len, rest) = rest.split_first_chunk::<2>()?;
+        let (len, rest) = kept.split_first_chunk::<2>()?;
         let (arrival, rest) = rest.split_first_chunk::<8>()?;
-        let (bytes, rest) = rest.split_at_checked(u16::from_le_bytes(*stored).into())?;
+        let (datagram, rest) = rest.split_at_checked(u16::from_le_bytes(*len).into())?;
         kept = rest;
-        let datagram = Datagram {
-            bytes,
-            len: u16::from_le_bytes(*len).into(),
-        };
         Some((Time::from_nanos(u64::from_le_bytes(*arrival)), datagram))
     })
 }
@@ -184,36 +170,13 @@ mod tests {
     fn datagrams_come_back_in_order() {
         let (mut early, mut counters) = (early(2, 1000), Phases::default());
         let at = Time::from_nanos;
-        early.keep(
-            at(7),
-            id(1),
-            Kind::Scatter,
-            Datagram::whole(b"one"),
-            &mut counters,
-        );
-        early.keep(
-            at(8),
-            id(2),
-            Kind::Scatter,
-            Datagram::whole(b"other"),
-            &mut counters,
-        );
-        early.keep(
-            at(9),
-            id(1),
-            Kind::Gather,
-            Datagram::whole(b""),
-            &mut counters,
-        );
+        early.keep(at(7), id(1), Kind::Scatter, b"one", &mut counters);
+        early.keep(at(8), id(2), Kind::Scatter, b"other", &mut counters);
+        early.keep(at(9), id(1), Kind::Gather, b"", &mut counters);
         let kept = early.take(id(1)).unwrap();
         let datagrams: Vec<_> = datagrams(&kept).collect();
-        assert_eq!(
-            datagrams,
-            [
-                (at(7), Datagram::whole(b"one")),
-                (at(9), Datagram::whole(b""))
-            ]
-        );
+        let expected: [(Time, &[u8]); 2] = [(at(7), b"one"), (at(9), b"")];
+        assert_eq!(datagrams, expected);
         assert!(early.take(id(1)).is_none());
         assert_eq!(counters, Phases::default());
     }
@@ -222,40 +185,11 @@ mod tests {
     fn bytes_are_bounded() {
         let (mut early, mut counters) = (early(2, 40), Phases::default());
         for _ in 0..3 {
-            early.keep(
-                Time::ZERO,
-                id(1),
-                Kind::Scatter,
-                Datagram::whole(b"12345"),
-                &mut counters,
-            );
+            early.keep(Time::ZERO, id(1), Kind::Scatter, b"12345", &mut counters);
         }
         assert_eq!(counters.scatter.refused, 1);
         early.take(id(1)).unwrap();
-        early.keep(
-            Time::ZERO,
-            id(2),
-            Kind::Scatter,
-            Datagram::whole(b"12345"),
-            &mut counters,
-        );
-        assert_eq!(counters.scatter.refused, 1);
-    }
-
-    #[test]
-    fn bytes_that_are_not_stored_count_against_the_bound() {
-        let (mut early, mut counters) = (early(2, 40), Phases::default());
-        let datagram = Datagram {
-            bytes: b"1",
-            len: 20,
-        };
-        for _ in 0..2 {
-            early.keep(Time::ZERO, id(1), Kind::Scatter, datagram, &mut counters);
-        }
-        assert_eq!(counters.scatter.refused, 1);
-        let kept = early.take(id(1)).unwrap();
-        assert!(datagrams(&kept).eq([(Time::ZERO, datagram)]));
-        early.keep(Time::ZERO, id(2), Kind::Scatter, datagram, &mut counters);
+        early.keep(Time::ZERO, id(2), Kind::Scatter, b"12345", &mut counters);
         assert_eq!(counters.scatter.refused, 1);
     }
 
@@ -263,13 +197,7 @@ mod tests {
     fn the_nearest_operations_are_kept() {
         let (mut early, mut counters) = (early(2, 1000), Phases::default());
         for step in [5, 9, 7, 8] {
-            early.keep(
-                Time::ZERO,
-                id(step),
-                Kind::Gather,
-                Datagram::whole(b"x"),
-                &mut counters,
-            );
+            early.keep(Time::ZERO, id(step), Kind::Gather, b"x", &mut counters);
         }
         assert_eq!(counters.gather.refused, 2);
         assert!(early.take(id(9)).is_none());

@@ -66,6 +66,7 @@ mod recycler;
 mod reduce;
 mod start;
 mod states;
+mod sums;
 mod tracer;
 mod transmit;
 mod waits;
@@ -88,7 +89,7 @@ use crate::stats::{ClosedBy, Outcome, Totals};
 use crate::time::Time;
 use crate::timeout::Policy;
 use crate::trace::{Happened, Sink, Timer};
-use crate::values::Spare;
+use crate::values::{Spare, ValueStore, Values};
 
 pub use batch::Batch;
 pub(crate) use batch::Queued;
@@ -132,9 +133,8 @@ pub struct Transmit {
     pub to: Destination,
     /// Length of the datagram: an Ultima header and payload.
     pub len: usize,
-    /// Bytes in the buffer: all, except for values that are only counted ([`Core::start_counted`]). The bytes
-    /// after the values directly follow the header then.
-    pub head: usize,
+    /// Bytes in the buffer: all, or all before values that stay in the core.
+    pub(crate) head: usize,
 }
 
 /// An event for the driver.
@@ -169,15 +169,15 @@ struct Started {
     finished: Bits,
 }
 
-/// One rank's side of a job's AllReduces.
-pub struct Core {
+/// One rank's side of a job's AllReduces, with its values in `V`.
+pub struct Core<V = Values> {
     config: Config,
     /// With [`Config::key`].
     sealer: Option<Sealer>,
     /// True if aggregates were ever delivered with multicast.
     used_group: bool,
     /// In the order of their start.
-    operations: VecDeque<Operation>,
+    operations: VecDeque<Operation<V>>,
     newest_step: Option<u32>,
     /// Buckets of the newest step that were started.
     started_buckets: Vec<u16>,
@@ -200,8 +200,8 @@ pub struct Core {
     /// Counters of finished operations.
     totals: Totals,
     tracer: Tracer,
-    spare_buffers: Vec<Buffers>,
-    spare_values: Vec<Spare>,
+    spare_buffers: Vec<Buffers<V>>,
+    spare_values: Vec<Spare<V>>,
 }
 
 impl Core {
@@ -210,6 +210,16 @@ impl Core {
     /// # Errors
     /// [`ConfigError`] if the configuration is invalid.
     pub fn new(config: Config) -> Result<Self, ConfigError> {
+        Self::with_store(config)
+    }
+}
+
+impl<V: ValueStore> Core<V> {
+    /// As [`Core::new`], for values in any store.
+    ///
+    /// # Errors
+    /// As [`Core::new`].
+    pub fn with_store(config: Config) -> Result<Self, ConfigError> {
         config.validate()?;
         Ok(Self {
             sealer: config.key.as_ref().map(Sealer::new),
@@ -555,7 +565,7 @@ impl Core {
         }
     }
 
-    fn others(&self) -> impl Iterator<Item = u16> + use<> {
+    fn others(&self) -> impl Iterator<Item = u16> + use<V> {
         let rank = self.config.rank;
         (0..self.config.ranks).filter(move |&other| other != rank)
     }

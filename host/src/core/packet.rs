@@ -38,77 +38,6 @@ pub(super) fn request_room(config: &Config) -> usize {
     max_datagram(config) - config.header_len() - RepairRequest::PREFIX
 }
 
-/// A datagram: the bytes that are stored, and its full length.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Datagram<'a> {
-    pub(super) bytes: &'a [u8],
-    pub(super) len: usize,
-}
-
-impl<'a> Datagram<'a> {
-    pub(super) fn whole(bytes: &'a [u8]) -> Self {
-        Self {
-            bytes,
-            len: bytes.len(),
-        }
-    }
-
-    fn is_whole(self) -> bool {
-        self.bytes.len() == self.len
-    }
-
-    pub(super) fn parse(self) -> Result<(Header, Payload<'a>), Rejection> {
-        let (header, bytes) = Header::parse(self.bytes).map_err(|_| Rejection::Malformed)?;
-        let head = self.bytes.len() - bytes.len();
-        let payload = Payload {
-            bytes,
-            len: self.len - head,
-        };
-        Ok((header, payload))
-    }
-}
-
-/// A payload: the bytes that are stored, and its full length.
-#[derive(Clone, Copy)]
-pub(super) struct Payload<'a> {
-    bytes: &'a [u8],
-    len: usize,
-}
-
-impl<'a> Payload<'a> {
-    pub(super) fn bytes(self) -> &'a [u8] {
-        self.bytes
-    }
-
-    pub(super) fn len(self) -> usize {
-        self.len
-    }
-
-    pub(super) fn is_whole(self) -> bool {
-        self.bytes.len() == self.len
-    }
-
-    /// The bytes after `values` bytes of values, which may not be stored. None if the payload is too short.
-    pub(super) fn behind(self, values: usize) -> Option<&'a [u8]> {
-        match self.is_whole() {
-            true => self.bytes.get(values..),
-            false => (self.len == values + self.bytes.len()).then_some(self.bytes),
-        }
-    }
-
-    /// Reads values into all of the given room, if they are stored.
-    pub(super) fn read(self, element: Element, values: Option<&mut [f32]>) {
-        if let Some(values) = values {
-            element.read(self.bytes, values);
-        }
-    }
-
-    /// Adds stored values to all of `sums`.
-    pub(super) fn add(self, element: Element, sums: &mut [f32]) {
-        element.add(self.bytes, sums);
-    }
-}
-
 /// The fields of a packet for the others' rates and schedules.
 pub(super) struct FeedbackFields {
     /// In FEEDBACK: queues that packets to this rank met.
@@ -124,7 +53,7 @@ pub(super) struct FeedbackFields {
 /// A datagram that was written.
 pub(super) struct Written {
     pub(super) len: usize,
-    /// Stored bytes.
+    /// Bytes in the buffer: all, or all before values that stay in their bucket.
     pub(super) head: usize,
 }
 
@@ -146,9 +75,9 @@ impl Written {
 pub(super) fn admit<'a>(
     config: &Config,
     sealer: Option<&mut Sealer>,
-    datagram: Datagram<'a>,
-) -> Result<(Header, Payload<'a>), Rejection> {
-    let (header, payload) = datagram.parse()?;
+    datagram: &'a [u8],
+) -> Result<(Header, &'a [u8]), Rejection> {
+    let (header, payload) = Header::parse(datagram).map_err(|_| Rejection::Malformed)?;
     if header.job != config.job {
         return Err(Rejection::Job);
     }
@@ -173,7 +102,7 @@ pub(super) fn admit<'a>(
             (header.source, payload.len() <= longest_aggregate(config))
         }
         Kind::Feedback => {
-            let cut = cause_of(header.switch_flags).is_some() && payload.len() == 0;
+            let cut = cause_of(header.switch_flags).is_some() && payload.is_empty();
             (header.source, cut || payload.len() == Feedback::LEN)
         }
         Kind::Control | Kind::Report => (
@@ -193,15 +122,9 @@ pub(super) fn admit<'a>(
 
 /// Checks the seal of a packet. Neither a PROBE nor the REPORT that answers it has a tag, because switches
 /// have no key.
-fn verify(
-    sealer: Option<&mut Sealer>,
-    header: &Header,
-    datagram: Datagram<'_>,
-) -> Result<(), Rejection> {
+fn verify(sealer: Option<&mut Sealer>, header: &Header, datagram: &[u8]) -> Result<(), Rejection> {
     let holds = match sealer {
-        Some(sealer) if is_sealed(header.kind) => {
-            datagram.is_whole() && sealer.verify(datagram.bytes).is_ok()
-        }
+        Some(sealer) if is_sealed(header.kind) => sealer.verify(datagram).is_ok(),
         _ => header.auth.is_none(),
     };
     holds.then_some(()).ok_or(Rejection::Seal)
@@ -259,7 +182,7 @@ pub(super) fn check(
     config: &Config,
     (layout, coding): (&Layout, Coding),
     header: &Header,
-    payload: Payload<'_>,
+    payload: &[u8],
 ) -> Result<(), Rejection> {
     // Checked first: another coding may also change the layout.
     if header.host_flags.hadamard != (coding != Coding::Identity) {
@@ -279,7 +202,7 @@ pub(super) fn check(
         };
     }
     let values = layout.slot(header.owner, header.slot).len();
-    match payload.behind(values * config.element.size()) {
+    match payload.get(values * config.element.size()..) {
         Some(counted) if fits(config, header, counted) => Ok(()),
         _ => Err(Rejection::Length),
     }
@@ -301,19 +224,18 @@ fn fits(config: &Config, header: &Header, counted: &[u8]) -> bool {
 }
 
 /// True if a checked aggregate includes this rank's contribution, as far as it says.
-pub(super) fn counts_us(config: &Config, header: &Header, payload: Payload<'_>) -> bool {
+pub(super) fn counts_us(config: &Config, header: &Header, payload: &[u8]) -> bool {
     let has_bitmap = config.recycling.is_some() && header.contributions < config.ranks;
     let counted = match has_bitmap {
         true => bitmap::len(config.ranks.into()),
         false => 0,
     };
-    let bytes = payload.bytes();
-    !has_bitmap || bitmap::contains(&bytes[bytes.len() - counted..], config.rank.into())
+    !has_bitmap || bitmap::contains(&payload[payload.len() - counted..], config.rank.into())
 }
 
 /// True if a FEEDBACK says that its sender's packets are all sent.
-pub(super) fn is_notice(payload: Payload<'_>) -> bool {
-    Feedback::parse(payload.bytes()).is_some_and(|feedback| feedback.notice)
+pub(super) fn is_notice(payload: &[u8]) -> bool {
+    Feedback::parse(payload).is_some_and(|feedback| feedback.notice)
 }
 
 /// The t_C in a header, and its stage.
@@ -326,14 +248,14 @@ pub(super) fn shared_t_c(header: &Header) -> Option<(Phase, SharedTc)> {
     (header.shared_tc != 0).then_some((stage, SharedTc(header.shared_tc)))
 }
 
-/// Writes an operation's packet to the front of `buf`, with `counted` after its values.
+/// Writes an operation's packet to the front of `buf`, with `counted` after its values, unless the values stay in their bucket.
 pub(super) fn write(
     config: &Config,
     now: Time,
     id: OperationId,
     outgoing: &Outgoing<'_>,
     fields: &FeedbackFields,
-    counted: &[u8],
+    (counted, stays): (&[u8], bool),
     buf: &mut [u8],
 ) -> Written {
     let Outgoing { packet, values, .. } = outgoing;
@@ -362,7 +284,7 @@ pub(super) fn write(
     let start = header.emit(buf);
     let payload = &mut buf[start..];
     if has_values {
-        let values = (*values, outgoing.range.len());
+        let values = (Some(*values).filter(|_| !stays), outgoing.range.len());
         return write_values(config.element, values, counted, payload).behind(start);
     }
     let Queues {
@@ -406,7 +328,7 @@ pub(super) fn write_repair(
     };
     let start = header.emit(buf);
     let counted = repair.counted.unwrap_or_default();
-    let values = (repair.values, repair.count);
+    let values = (Some(repair.values), repair.count);
     write_values(config.element, values, counted, &mut buf[start..]).behind(start)
 }
 
@@ -488,7 +410,7 @@ pub(super) fn probed(payload: &[u8]) -> Option<(Report, Check)> {
     Some((report, Check::parse(&payload[Report::LEN..])?))
 }
 
-/// Writes values, unless they are only counted, and the bytes after them.
+/// Writes `count` values, unless they stay in their bucket, and the bytes after them.
 pub(super) fn write_values(
     element: Element,
     (values, count): (Option<&[f32]>, usize),

@@ -7,26 +7,16 @@ use crate::config::Gather;
 use crate::stats::Rejection;
 use crate::time::Time;
 use crate::trace::Fate;
+use crate::values::ValueStore;
 
 use super::operation::Received;
-use super::packet::{self, Datagram, Payload};
+use super::packet;
 use super::{Core, Event, early, operation_of};
 
-impl Core {
+impl<V: ValueStore> Core<V> {
     /// Handles a received UDP payload. A payload that is not a packet of this job for this rank is counted
     /// and ignored.
     pub fn handle_datagram(&mut self, now: Time, datagram: &[u8]) {
-        self.handle(now, Datagram::whole(datagram));
-    }
-
-    /// As [`Core::handle_datagram`], for a datagram of `len` bytes of which only the first are stored: all
-    /// but the values. Operations that were started with values reject it, and so does a job with a key.
-    pub fn handle_head(&mut self, now: Time, head: &[u8], len: usize) {
-        let len = len.max(head.len());
-        self.handle(now, Datagram { bytes: head, len });
-    }
-
-    pub(super) fn handle(&mut self, now: Time, datagram: Datagram<'_>) {
         let (header, payload) = match packet::admit(&self.config, self.sealer.as_mut(), datagram) {
             Ok(admitted) => admitted,
             Err(reason) => return self.totals.rejected.count(reason),
@@ -45,15 +35,15 @@ impl Core {
             congestion.received(now, &header);
         }
         match header.kind {
-            Kind::Control => return self.receive_control(now, &header, payload.bytes()),
-            Kind::Report => return self.receive_report(&header, payload.bytes()),
+            Kind::Control => return self.receive_control(now, &header, payload),
+            Kind::Report => return self.receive_report(&header, payload),
             Kind::Repair => return self.receive_repair(now, &header, payload),
             _ => {}
         }
         self.incast.announced(header.source, header.incast);
         if let Some(congestion) = congestion
             && let Some(feedback) =
-                Feedback::parse(payload.bytes()).filter(|_| header.kind == Kind::Feedback)
+                Feedback::parse(payload).filter(|_| header.kind == Kind::Feedback)
         {
             congestion.reported(now, &header, &feedback);
         }
@@ -81,7 +71,7 @@ impl Core {
     /// True if all earlier packets of this packet's source have arrived or are lost. False for a packet that
     /// passed the host itself if earlier ones may have passed the switch, and for a congestion report, which is sent
     /// ahead of paced packets.
-    pub(super) fn keeps_order(&self, header: &Header, payload: Payload<'_>) -> bool {
+    pub(super) fn keeps_order(&self, header: &Header, payload: &[u8]) -> bool {
         if header.kind == Kind::Feedback && !packet::is_notice(payload) {
             return false;
         }
@@ -125,7 +115,7 @@ impl Core {
 
     /// Handles a REPAIR. It says nothing about its source's earlier packets, because its operation has ended
     /// there or is exact.
-    pub(super) fn receive_repair(&mut self, now: Time, header: &Header, payload: Payload<'_>) {
+    pub(super) fn receive_repair(&mut self, now: Time, header: &Header, payload: &[u8]) {
         self.members.heard_any(header.source);
         if header.host_flags.exact {
             self.deliver_exact(now, header, payload);
@@ -138,7 +128,7 @@ impl Core {
     }
 
     /// Gives a packet with the flag EXACT to its operation, if that is running or finished.
-    pub(super) fn deliver_exact(&mut self, arrival: Time, header: &Header, payload: Payload<'_>) {
+    pub(super) fn deliver_exact(&mut self, arrival: Time, header: &Header, payload: &[u8]) {
         let id = operation_of(header);
         if self.operations.iter().any(|o| o.id == id) {
             return self.totals.rejected.count(Rejection::Exact);
@@ -154,7 +144,7 @@ impl Core {
     }
 
     /// Handles an aggregate that arrived after its operation's end.
-    pub(super) fn receive_late_aggregate(&mut self, header: &Header, payload: Payload<'_>) {
+    pub(super) fn receive_late_aggregate(&mut self, header: &Header, payload: &[u8]) {
         let Some(recycler) = &mut self.recycler else {
             return;
         };
@@ -176,7 +166,7 @@ impl Core {
     }
 
     /// Gives a packet to its operation, which was started.
-    pub(super) fn deliver(&mut self, arrival: Time, header: &Header, payload: Payload<'_>) {
+    pub(super) fn deliver(&mut self, arrival: Time, header: &Header, payload: &[u8]) {
         let id = operation_of(header);
         if header.host_flags.exact {
             return self.deliver_exact(arrival, header, payload);
@@ -226,7 +216,7 @@ impl Core {
     }
 
     /// Reports the arrival time of a packet to the timeouts, if its operation was started.
-    pub(super) fn time(&mut self, arrival: Time, header: &Header, payload: Payload<'_>) {
+    pub(super) fn time(&mut self, arrival: Time, header: &Header, payload: &[u8]) {
         if let Some((stage, t_c)) = packet::shared_t_c(header) {
             self.timeouts
                 .peer_t_c(header.bucket, stage, header.source, t_c);

@@ -10,7 +10,7 @@ use crate::recycling::{
 use crate::stats::Rejection;
 use crate::time::Time;
 
-use super::packet::{self, Payload};
+use super::packet;
 
 /// Corrections that this rank owes and is owed, for operations that ended here.
 pub(super) struct Recycler {
@@ -60,26 +60,23 @@ impl Recycler {
         config: &Config,
         id: OperationId,
         header: &Header,
-        payload: Payload<'_>,
+        payload: &[u8],
     ) -> Result<(), Rejection> {
-        let Some((layout, coding, stored)) = self.ledger.bucket(id) else {
+        let Some((layout, coding)) = self.ledger.bucket(id) else {
             return Ok(());
         };
         packet::check(config, (&layout, coding), header, payload)?;
-        if stored && !payload.is_whole() {
-            return Err(Rejection::Length);
-        }
         if packet::cause_of(header.switch_flags).is_none() {
             let count = layout.slot(header.owner, header.slot).len();
-            let values = count * config.element.size();
-            let counted = payload.behind(values).filter(|counted| !counted.is_empty());
-            self.values.clear();
-            if stored {
-                self.values.resize(count, 0.0);
-                payload.read(config.element, Some(&mut self.values));
-            }
-            self.ledger
-                .repair(id, (header.owner, header.slot), &self.values, counted);
+            let counted = &payload[count * config.element.size()..];
+            self.values.resize(count, 0.0);
+            config.element.read(payload, &mut self.values);
+            self.ledger.repair(
+                id,
+                (header.owner, header.slot),
+                &self.values,
+                Some(counted).filter(|counted| !counted.is_empty()),
+            );
         }
         Ok(())
     }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use ultima_wire::Header;
+
 use crate::bits::Bits;
 use crate::cause::Phase;
 use crate::config::Config;
@@ -10,7 +12,7 @@ use crate::layout::Layout;
 use crate::operation::{OperationId, Part, Piece};
 use crate::time::Time;
 use crate::trace::Happened;
-use crate::values::Values;
+use crate::values::ValueStore;
 
 use super::operation::Operation;
 use super::{Core, STARTED, Started, early};
@@ -63,11 +65,6 @@ pub enum StartError {
         "{0} is half an AllReduce, which cannot be recycled: expected a configuration without recycling"
     )]
     Recycling(OperationId),
-    /// Sealing needs values.
-    #[error(
-        "{0} only counts its values, which cannot be sealed: expected a configuration without a key"
-    )]
-    Sealed(OperationId),
     /// An operation of an earlier step is in progress.
     #[error("{id} cannot start: wait for {under_way} of an earlier step first")]
     StepUnderWay {
@@ -84,7 +81,6 @@ impl StartError {
         match *self {
             StartError::Repeated(id)
             | StartError::Recycling(id)
-            | StartError::Sealed(id)
             | StartError::Past { id, .. }
             | StartError::Alone { id, .. }
             | StartError::Left { id }
@@ -105,7 +101,7 @@ impl Core {
         id: OperationId,
         contributions: Vec<f32>,
     ) -> Result<(), StartError> {
-        self.begin(now, (id, Part::Whole.into()), Values::Stored(contributions))
+        self.start_with(now, id, Part::Whole.into(), contributions.into())
     }
 
     /// Starts one half of an operation, or both. All ranks give the same number of `values`.
@@ -119,38 +115,11 @@ impl Core {
         part: impl Into<Piece>,
         values: Vec<f32>,
     ) -> Result<(), StartError> {
-        self.begin(now, (id, part.into()), Values::Stored(values))
+        self.start_with(now, id, part.into(), values.into())
     }
+}
 
-    /// As [`Core::start`], for a bucket of `len` encoded values that are only counted. For simulations of
-    /// time: every decision is the one of [`Core::start`], but values are neither stored nor written to or
-    /// read from packets, and the result is empty.
-    ///
-    /// # Errors
-    /// As [`Core::start`]; [`StartError::Sealed`].
-    pub fn start_counted(
-        &mut self,
-        now: Time,
-        id: OperationId,
-        len: usize,
-    ) -> Result<(), StartError> {
-        self.begin(now, (id, Part::Whole.into()), Values::Counted(len))
-    }
-
-    /// As [`Core::start_part`], for values that are only counted.
-    ///
-    /// # Errors
-    /// As [`Core::start_part`].
-    pub fn start_part_counted(
-        &mut self,
-        now: Time,
-        id: OperationId,
-        part: impl Into<Piece>,
-        len: usize,
-    ) -> Result<(), StartError> {
-        self.begin(now, (id, part.into()), Values::Counted(len))
-    }
-
+impl<V: ValueStore> Core<V> {
     /// Starts an exact operation, which ends with every rank's values, or with an error after `limit`. All
     /// ranks give the same number of `values`, which are sent without [`crate::Codec`].
     ///
@@ -187,19 +156,21 @@ impl Core {
         Ok(())
     }
 
-    pub(crate) fn begin(
+    /// As [`Core::start_part`], with values in any store.
+    ///
+    /// # Errors
+    /// As [`Core::start_part`].
+    pub fn start_with(
         &mut self,
         now: Time,
-        (id, piece): (OperationId, Piece),
-        contributions: Values,
+        id: OperationId,
+        piece: Piece,
+        contributions: V,
     ) -> Result<(), StartError> {
         self.handle_timeout(now);
         let part = piece.part;
         if piece != Piece::default() && self.recycler.is_some() {
             return Err(StartError::Recycling(id));
-        }
-        if matches!(contributions, Values::Counted(_)) && self.config.key.is_some() {
-            return Err(StartError::Sealed(id));
         }
         if let Some(operations) = self.members.is_alone() {
             return Err(StartError::Alone {
@@ -212,13 +183,13 @@ impl Core {
         self.enter_step(id, now)?;
         let buffers = self.spare_buffers.pop().unwrap_or_default();
         let spare = self.spare_values.pop().unwrap_or_default();
-        let mut bounds = self.timeouts.start(now, id.bucket, contributions.len());
+        let mut bounds = self.timeouts.start(now, id.bucket, contributions.count());
         if let Some(deadline) = self.deadline {
             bounds = bounds.at_most(deadline, &self.config);
         }
-        self.note_start(id, contributions.len(), now);
+        self.note_start(id, contributions.count(), now);
         self.tracer.record(now, id, || Happened::Started {
-            values: contributions.len() as u64,
+            values: contributions.count() as u64,
             t_s: bounds.t_s,
             t_b: bounds.t_b,
             t_c_scatter: bounds.grace[Phase::Scatter as usize],
@@ -304,7 +275,7 @@ impl Core {
     pub(super) fn deliver_early(&mut self, id: OperationId) {
         if let Some(kept) = self.early.take(id) {
             for (arrival, datagram) in early::datagrams(&kept) {
-                if let Ok((header, payload)) = datagram.parse() {
+                if let Ok((header, payload)) = Header::parse(datagram) {
                     self.members.heard_any(header.source);
                     self.deliver(arrival, &header, payload);
                 }

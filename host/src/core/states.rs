@@ -1,15 +1,16 @@
 //! The state of each packet that the others owe this rank in a phase: a contribution to its shard, or an
 //! aggregate of theirs.
 //!
-//! | state | arrival | header without payload | later packet of its source | silent source |
-//! | --- | --- | --- | --- | --- |
-//! | outstanding | arrived | trimmed or late | overtaken | silent |
-//! | overtaken, silent | arrived | trimmed or late | – | – |
-//! | trimmed, late | arrived | – | – | – |
-//! | arrived | – | – | – | – |
+//! | state | arrival | arrival after its slot closed | header without payload | later packet of its source | silent source | its slot closes |
+//! | --- | --- | --- | --- | --- | --- | --- |
+//! | outstanding | arrived | too late | trimmed or late | overtaken | silent | overdue |
+//! | overdue | arrived | too late | trimmed or late | overtaken | silent | – |
+//! | overtaken, silent | arrived | too late | trimmed or late | – | – | – |
+//! | trimmed, late | arrived | too late | – | – | – | – |
+//! | arrived, too late | – | – | – | – | – | – |
 //!
 //! So the first cause counts, but a switch's report replaces a guess, and a packet that arrives before its slot
-//! closes counts. A packet that is outstanding when a bound passes is overdue.
+//! closes counts. Aggregates have no slot that closes: one that is outstanding when its operation ends is overdue.
 
 use std::ops::Range;
 
@@ -21,7 +22,10 @@ use crate::cause::Cause;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     Outstanding,
+    /// It arrived before its slot closed.
     Arrived,
+    /// It arrived after its slot had closed.
+    TooLate,
     /// Lost, or believed to be.
     Lost(Cause),
 }
@@ -31,26 +35,33 @@ pub(super) enum State {
 pub(super) enum Sign {
     /// It arrives.
     Arrival,
+    /// It arrives after its slot closed.
+    LateArrival,
     /// Its header arrives without its payload, which a switch removed for this cause.
     Header(Cause),
     /// A packet arrives that its source sent later.
     LaterPacket,
     /// Its source was silent for too long.
     Silence,
+    /// Its slot closes.
+    SlotCloses,
 }
 
 impl State {
     /// The next state.
     fn after(self, sign: Sign) -> Self {
-        use Cause::{Late, Overtaken, Silent, Trimmed};
-        use State::{Arrived, Lost, Outstanding};
+        use Cause::{Late, Overdue, Overtaken, Silent, Trimmed};
+        use State::{Arrived, Lost, Outstanding, TooLate};
         match (self, sign) {
-            (_, Sign::Arrival) | (Arrived, _) => Arrived,
+            (Arrived | TooLate, _) => self,
+            (_, Sign::Arrival) => Arrived,
+            (_, Sign::LateArrival) => TooLate,
             (Lost(Trimmed | Late), _) => self,
             (_, Sign::Header(cause)) => Lost(cause),
-            (Outstanding, Sign::LaterPacket) => Lost(Overtaken),
-            (Outstanding, Sign::Silence) => Lost(Silent),
-            (Lost(_), Sign::LaterPacket | Sign::Silence) => self,
+            (Outstanding | Lost(Overdue), Sign::LaterPacket) => Lost(Overtaken),
+            (Outstanding | Lost(Overdue), Sign::Silence) => Lost(Silent),
+            (Outstanding, Sign::SlotCloses) => Lost(Overdue),
+            (Lost(_), Sign::LaterPacket | Sign::Silence | Sign::SlotCloses) => self,
         }
     }
 
@@ -59,14 +70,14 @@ impl State {
         match self {
             State::Outstanding => true,
             State::Lost(Cause::Trimmed | Cause::Late) => !answers.trimmed(),
-            State::Arrived | State::Lost(_) => false,
+            State::Arrived | State::TooLate | State::Lost(_) => false,
         }
     }
 
-    /// The cause of the packet being absent when a bound passes or its slot closes.
+    /// The cause of the packet being absent when its operation ends.
     pub(super) fn cause(self) -> Option<Cause> {
         match self {
-            State::Arrived => None,
+            State::Arrived | State::TooLate => None,
             State::Lost(cause) => Some(cause),
             State::Outstanding => Some(Cause::Overdue),
         }
@@ -81,6 +92,7 @@ impl State {
     fn to_bits(self) -> u64 {
         match self {
             State::Outstanding => 0,
+            State::TooLate => 0b110,
             State::Arrived => 0b111,
             State::Lost(cause) => 1 + cause as u64,
         }
@@ -89,6 +101,7 @@ impl State {
     fn from_bits(bits: u64) -> Self {
         match bits {
             0 => State::Outstanding,
+            0b110 => State::TooLate,
             0b111 => State::Arrived,
             lost => State::Lost(Cause::ALL[lost as usize - 1]),
         }
@@ -132,6 +145,12 @@ impl States {
         State::from_bits(state & 0b111)
     }
 
+    /// True if this rank waits for the packet.
+    pub(super) fn is_awaited(&self, packet: usize) -> bool {
+        self.of(packet).is_awaited(self.answers)
+    }
+
+    /// True if the packet arrived before its slot closed.
     pub(super) fn has_arrived(&self, packet: usize) -> bool {
         self.of(packet) == State::Arrived
     }
@@ -243,6 +262,57 @@ mod tests {
                 .iter()
                 .all(|other| states.of(*other) == State::Outstanding)
         );
+    }
+
+    #[test]
+    fn every_transition_is_the_tables() {
+        use Cause::{Late, Overdue, Overtaken, Silent, Trimmed};
+        use State::{Arrived, Lost, Outstanding, TooLate};
+        let signs = [
+            Sign::Arrival,
+            Sign::LateArrival,
+            TRIMMED,
+            Sign::LaterPacket,
+            Sign::Silence,
+            Sign::SlotCloses,
+        ];
+        let [trimmed, overtaken, silent, overdue] = [Trimmed, Overtaken, Silent, Overdue].map(Lost);
+        let table = [
+            (
+                Outstanding,
+                [Arrived, TooLate, trimmed, overtaken, silent, overdue],
+            ),
+            (
+                overdue,
+                [Arrived, TooLate, trimmed, overtaken, silent, overdue],
+            ),
+            (
+                overtaken,
+                [Arrived, TooLate, trimmed, overtaken, overtaken, overtaken],
+            ),
+            (silent, [Arrived, TooLate, trimmed, silent, silent, silent]),
+            (
+                trimmed,
+                [Arrived, TooLate, trimmed, trimmed, trimmed, trimmed],
+            ),
+            (
+                Lost(Late),
+                [
+                    Arrived,
+                    TooLate,
+                    Lost(Late),
+                    Lost(Late),
+                    Lost(Late),
+                    Lost(Late),
+                ],
+            ),
+            (Arrived, [Arrived; 6]),
+            (TooLate, [TooLate; 6]),
+        ];
+        for (from, expected) in table {
+            assert_eq!(State::from_bits(from.to_bits()), from);
+            assert_eq!(signs.map(|sign| from.after(sign)), expected, "{from:?}");
+        }
     }
 
     #[test]

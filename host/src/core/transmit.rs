@@ -10,6 +10,7 @@ use crate::element;
 use crate::operation::{OperationId, Part};
 use crate::rotation::Flow;
 use crate::time::Time;
+use crate::values::ValueStore;
 
 use super::batch::{Batch, InCore};
 use super::congestion::{Congestion, CongestionReport, Queues};
@@ -20,13 +21,16 @@ use super::{Core, Destination, Transmit};
 /// Room for a grant of credit.
 const SHORTEST: usize = header_len(true) + Credit::LEN;
 
-fn in_core<'a>(operations: &'a VecDeque<Operation>, values: &InCore) -> &'a [f32] {
+fn in_core<'a, V: ValueStore>(
+    operations: &'a VecDeque<Operation<V>>,
+    values: &InCore,
+) -> &'a [f32] {
     let operation = operations.iter().find(|o| o.number == values.operation);
-    let values = operation.and_then(|operation| operation.values(values));
-    values.expect("a batch is sent before operations end")
+    let operation = operation.expect("a batch is sent before operations end");
+    operation.values(values)
 }
 
-impl Core {
+impl<V: ValueStore> Core<V> {
     /// Adds the datagrams that are to be sent now to an empty `batch`, as far as it has room. It must be sent, or
     /// [`Batch::detach`]ed, before another method with `&mut self` is called. With [`Config::key`](crate::Config::key)
     /// datagrams are sealed. The seal does not cover the packet number, which links assign.
@@ -43,8 +47,7 @@ impl Core {
         }
     }
 
-    /// Writes the next datagram to the front of `buf`, for simulators. Values that are only counted are left out. None if
-    /// there is nothing to send now.
+    /// Writes the next datagram to the front of `buf`, for simulators. None if there is nothing to send now.
     ///
     /// A `buf` shorter than [`Core::max_datagram`] only gets a grant of credit that follows the last datagram.
     ///
@@ -115,7 +118,7 @@ impl Core {
             let (id, number, part) = (operation.id, operation.number, operation.part());
             let operation_len = operation.layout.len();
             let (timeouts, credit) = (self.timeouts.as_mut(), &mut self.credit);
-            let Some(mut outgoing) = operation.transmit(now, timeouts, credit) else {
+            let Some(outgoing) = operation.transmit(now, timeouts, credit) else {
                 continue;
             };
             let (slot, ranks) = (outgoing.packet.slot, self.config.ranks);
@@ -147,12 +150,20 @@ impl Core {
                 && !outgoing.range.is_empty()
                 // A seal covers the bytes of values.
                 && (self.sealer.is_none() || self.config.element.is_in_place());
-            let values = outgoing.values.take_if(|_| stays).map(|_| InCore {
+            let values = stays.then(|| InCore {
                 operation: number,
                 range: outgoing.range.clone(),
                 aggregates: kind == Kind::Gather,
             });
-            let written = packet::write(&self.config, now, id, &outgoing, &fields, counted, buf);
+            let written = packet::write(
+                &self.config,
+                now,
+                id,
+                &outgoing,
+                &fields,
+                (counted, stays),
+                buf,
+            );
             let to = outgoing.packet.to;
             if kind == Kind::Feedback {
                 self.totals.feedback_sent += 1;
@@ -177,7 +188,7 @@ impl Core {
         let sent = self.operations.iter().find(|o| o.id == id);
         match sent
             .filter(|o| o.outbox().scatter_is_out())
-            .map(Operation::part)
+            .map(|o| o.part())
         {
             Some(Part::Whole) => self.take_turns(now, id),
             Some(Part::Scatter) => self.settle(now),
@@ -240,7 +251,7 @@ impl Core {
             operation.id,
             &outgoing,
             &fields,
-            &[],
+            (&[], false),
             buf,
         );
         self.totals.feedback_sent += 1;

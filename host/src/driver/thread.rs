@@ -358,7 +358,7 @@ impl<L: Link> DataThread<L> {
                 }) => {
                     // A start applies bounds, too.
                     self.expire()?;
-                    let started = self.core.begin(self.now(), (id, piece), contributions);
+                    let started = self.core.start_with(self.now(), id, piece, contributions);
                     if let Err(refused) = started {
                         self.answer(Reply::Refused(refused));
                     }
@@ -597,7 +597,7 @@ mod tests {
         let start = Command::Start {
             id: id(1),
             piece: Part::Whole.into(),
-            contributions: Values::Stored(vec![1.0; 100]),
+            contributions: vec![1.0; 100].into(),
         };
         commands.send(start).expect("it listens");
         assert!(!data.execute().expect("no error"));

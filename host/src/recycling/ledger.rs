@@ -9,7 +9,7 @@ use crate::element::Element;
 use crate::layout::Layout;
 use crate::operation::OperationId;
 use crate::time::Time;
-use crate::values::Values;
+use crate::values::ValueStore;
 
 use super::{Correction, Recycling, RecyclingCounters, Sparse};
 
@@ -32,14 +32,14 @@ pub(crate) enum Known {
 }
 
 /// An operation that ended at this rank.
-pub(crate) struct Ended<'a> {
+pub(crate) struct Ended<'a, V> {
     pub(crate) id: OperationId,
     pub(crate) layout: &'a Layout,
     pub(crate) coding: Coding,
     /// This rank's contribution; in its own shard, unless that lapsed, its aggregates.
-    pub(crate) own: &'a Values,
+    pub(crate) own: &'a V,
     /// The aggregates that arrived.
-    pub(crate) result: &'a Values,
+    pub(crate) result: &'a V,
     /// The operation's t_B.
     pub(crate) t_b: Duration,
     /// True if this rank let its own shard lapse.
@@ -82,7 +82,7 @@ struct Entry {
     /// By owner and slot, increasing.
     doubts: Vec<Doubt>,
     open: usize,
-    /// This rank's contributions to the slots in doubt, concatenated. Empty if values are only counted.
+    /// This rank's contributions to the slots in doubt, concatenated.
     own: Vec<f32>,
     tries: u8,
     due: Time,
@@ -151,7 +151,7 @@ impl Ledger {
 
     /// Notes the end of an operation: applies rule 1 to slots with an aggregate, and enters the others as
     /// doubts. Requests for overdue aggregates wait for another t_B, or half of [`Recycling::keep`] steps.
-    pub(crate) fn operation_ended(&mut self, ended: &Ended<'_>, now: Time) {
+    pub(crate) fn operation_ended(&mut self, ended: &Ended<'_, impl ValueStore>, now: Time) {
         let Ended { layout, .. } = *ended;
         self.spacing = ended.t_b / FIRST_SPACING;
         let mut residual = Sparse::default();
@@ -172,7 +172,7 @@ impl Ledger {
         for owner in 0..self.ranks {
             for slot in 0..layout.slots(owner) {
                 let place = layout.slot(owner, slot);
-                let own = ended.own.get(place.clone()).unwrap_or_default();
+                let own = ended.own.get(place.clone());
                 if owner == self.rank {
                     let shard = layout.shard(owner).start;
                     let within = place.start - shard..place.end - shard;
@@ -191,7 +191,7 @@ impl Ledger {
                     }
                     Known::Uncounted => {
                         self.counters.uncounted += 1;
-                        let sent = ended.result.get(place.clone()).unwrap_or_default().iter();
+                        let sent = ended.result.get(place.clone());
                         residual.push(place, own.iter().zip(sent).map(|(y, a)| y - a));
                     }
                     Known::Lost => lost.doubt(owner, slot, own),
@@ -210,10 +210,10 @@ impl Ledger {
         }
     }
 
-    /// Layout and coding of an operation with doubts, and whether its values are stored.
-    pub(crate) fn bucket(&self, id: OperationId) -> Option<(Layout, Coding, bool)> {
+    /// Layout and coding of an operation with doubts.
+    pub(crate) fn bucket(&self, id: OperationId) -> Option<(Layout, Coding)> {
         let entry = self.entries.iter().find(|entry| entry.id == id)?;
-        Some((entry.layout, entry.coding, !entry.own.is_empty()))
+        Some((entry.layout, entry.coding))
     }
 
     /// Applies both rules to a checked aggregate that arrived after its operation's end, by GATHER or REPAIR.
@@ -383,6 +383,7 @@ fn correction<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::values::Values;
 
     const ID: OperationId = OperationId { step: 3, bucket: 1 };
     const T_B: Duration = Duration::from_millis(16);
@@ -406,8 +407,8 @@ mod tests {
             id: ID,
             layout: &layout,
             coding: Coding::Identity,
-            own: &Values::Stored(vec![5.0; 120]),
-            result: &Values::Stored(vec![1.0; 120]),
+            own: &Values::from(vec![5.0; 120]),
+            result: &Values::from(vec![1.0; 120]),
             t_b: T_B,
             lapsed: false,
             rounding: &[],

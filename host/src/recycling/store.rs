@@ -22,9 +22,8 @@ pub(crate) struct Repair<'a> {
     pub(crate) slots: u32,
     pub(crate) contributions: u16,
     pub(crate) coding: Coding,
-    /// None if values are only counted.
-    pub(crate) values: Option<&'a [f32]>,
-    /// Number of values.
+    pub(crate) values: &'a [f32],
+    /// Number of values in the slot.
     pub(crate) count: usize,
     /// The ranks that it counts; none for all.
     pub(crate) counted: Option<&'a [u8]>,
@@ -110,7 +109,7 @@ impl Store {
         &mut self,
         id: OperationId,
         (layout, coding): (&Layout, Coding),
-        values: Option<&[f32]>,
+        values: &[f32],
         counted: impl Fn(u32, u16) -> bool,
     ) {
         let mut kept = self.spare.pop().unwrap_or_else(|| Kept {
@@ -122,7 +121,7 @@ impl Store {
         });
         (kept.id, kept.layout, kept.coding) = (id, *layout, coding);
         kept.values.clear();
-        kept.values.extend_from_slice(values.unwrap_or_default());
+        kept.values.extend_from_slice(values);
         let slots = layout.slots(self.rank);
         let each = bitmap::len(self.ranks.into());
         kept.counted.clear();
@@ -245,7 +244,8 @@ impl Store {
                 coding: kept.coding,
                 values: kept
                     .values
-                    .get(place.start - shard.start..place.end - shard.start),
+                    .get(place.start - shard.start..place.end - shard.start)
+                    .unwrap_or_default(),
                 count: place.len(),
                 counted: (contributions < self.ranks).then_some(counted),
             });
@@ -278,12 +278,9 @@ mod tests {
         let mut store = Store::new(Recycling { keep: 2 }, (1, 3));
         let layout = Layout::new(60, 3, 2);
         let values: Vec<f32> = (20u8..40).map(f32::from).collect();
-        store.keep(
-            id(5),
-            (&layout, Coding::Identity),
-            Some(&values),
-            |slot, rank| (slot, rank) != (4, 2),
-        );
+        store.keep(id(5), (&layout, Coding::Identity), &values, |slot, rank| {
+            (slot, rank) != (4, 2)
+        });
         store
     }
 
@@ -312,7 +309,7 @@ mod tests {
     fn sent(store: &mut Store, us: u64) -> Vec<Sent> {
         std::iter::from_fn(|| {
             let repair = store.next(at(us), |_| true)?;
-            let (values, counted) = (repair.values?.to_vec(), repair.counted.map(<[u8]>::to_vec));
+            let (values, counted) = (repair.values.to_vec(), repair.counted.map(<[u8]>::to_vec));
             Some((
                 repair.to,
                 repair.slot,

@@ -7,7 +7,6 @@ mod causes;
 mod coding;
 mod colocated;
 mod common;
-mod counted;
 mod credit;
 mod departures;
 mod elements;

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use crate::common::*;
 use ultima_host::{
-    CheckPacket, Config, Core, Destination, Event, Exact, OperationId, Recycling, Rejection,
-    StartError, Time,
+    CheckPacket, Config, Core, Destination, Event, Exact, OperationId, Recycling, Rejection, Time,
 };
 use ultima_wire::{Auth, HEADER_LEN, Header, KIND_AT, KIND_MASK, Key, Kind, Report, Sealer, Ticks};
 
@@ -286,17 +285,4 @@ fn the_largest_slot_leaves_room_for_the_tag() {
     };
     assert_eq!(longest(Some(KEY), 65_436), Some(65_436 + 68));
     assert_eq!(longest(None, 65_452), Some(65_452 + 52));
-}
-
-#[test]
-fn counted_values_cannot_be_sealed() {
-    let mut core = core(Some(KEY), 0);
-    let refused = core.start_counted(Time::ZERO, ID, 100);
-    assert_eq!(refused, Err(StartError::Sealed(ID)));
-    // A header without its values does not pass as one that was sealed with them.
-    let mut other = self::core(Some(KEY), 1);
-    other.start(Time::ZERO, ID, vec![1.0; 200]).expect("starts");
-    let datagram = &sent(&mut other)[0];
-    core.handle_head(Time::ZERO, &datagram[..HEADER_LEN + 16], datagram.len());
-    assert_eq!(core.totals().rejected.of(Rejection::Seal), 1);
 }

@@ -12,7 +12,7 @@ use crate::network::{Hosts, Network};
 use crate::operations::Operations;
 use crate::packet::{Group, Stamps, Target};
 use crate::stages::Stages;
-use crate::values;
+use crate::values::{self, Payload};
 
 /// Index of a rank's row core, and its job's id in headers. Rows are separate jobs in a network; here their
 /// packets cannot mix.
@@ -29,8 +29,8 @@ enum Stage {
     RowGather = 3,
 }
 
-struct Rank {
-    sides: [Side; 2],
+struct Rank<V> {
+    sides: [Side<V>; 2],
     /// When it starts the current operation; never after the start.
     begins: Ps,
     /// With values: the bucket, while its shard is in the column.
@@ -38,9 +38,9 @@ struct Rank {
 }
 
 /// All ranks of a grid.
-pub(crate) struct TarOnGrid<'a> {
+pub(crate) struct TarOnGrid<'a, V> {
     grid: Grid,
-    ranks: Vec<Rank>,
+    ranks: Vec<Rank<V>>,
     stages: Stages,
     operations: Operations<'a>,
     /// Values of a bucket.
@@ -48,20 +48,18 @@ pub(crate) struct TarOnGrid<'a> {
     /// Bytes of the longest message from one rank to another, in its row and in its column.
     messages: [u64; 2],
     train: Ps,
-    payload: bool,
     number: u32,
     out: Vec<u8>,
     back: Vec<u8>,
     pub(crate) results: Results,
 }
 
-impl<'a> TarOnGrid<'a> {
+impl<'a, V: Payload> TarOnGrid<'a, V> {
     /// `config` returns a rank's configurations for its row and for its column.
     pub(crate) fn new(
         grid: Grid,
         config: &dyn Fn(u16) -> [Config; 2],
         len: usize,
-        payload: bool,
         stages: Stages,
         operations: Operations<'a>,
     ) -> Self {
@@ -74,7 +72,7 @@ impl<'a> TarOnGrid<'a> {
                 values: Vec::new(),
             }
         };
-        let ranks: Vec<Rank> = (0..grid.ranks()).map(rank).collect();
+        let ranks: Vec<Rank<V>> = (0..grid.ranks()).map(rank).collect();
         let longest = |len: usize, ranks: u16| Layout::new(len, ranks, 1).shard(ranks - 1).len();
         let of_row = longest(len, grid.members());
         let of_column = longest(of_row, grid.groups());
@@ -89,7 +87,6 @@ impl<'a> TarOnGrid<'a> {
             len,
             messages: [of_row as u64 * 4, of_column as u64 * 4],
             train: Ps::to_send(TRAIN, stages.rate),
-            payload,
             number: 0,
             out: vec![0; longest[ROW].max(longest[COLUMN])],
             back: Vec::new(),
@@ -138,10 +135,8 @@ impl<'a> TarOnGrid<'a> {
         };
         let side = &mut self.ranks[host as usize].sides[which];
         side.begin(net, begins, part == Part::Whole);
-        let started = match self.payload {
-            true => side.core.start_part(now.to_core(), id, part, values),
-            false => (side.core).start_part_counted(now.to_core(), id, part, len),
-        };
+        let bucket = V::of(values, len);
+        let started = (side.core).start_with(now.to_core(), id, part.into(), bucket);
         started.expect("a phase starts when the one before has ended");
     }
 
@@ -150,7 +145,7 @@ impl<'a> TarOnGrid<'a> {
         let rank = &mut self.ranks[host as usize];
         rank.begins = Ps::NEVER;
         let mut values = std::mem::take(&mut rank.values);
-        if self.payload {
+        if V::HAS_VALUES {
             values.clear();
             values.extend((0..self.len).map(|entry| values::contribution(number, host, entry)));
         }
@@ -171,7 +166,7 @@ impl<'a> TarOnGrid<'a> {
         let own = self.shard(host);
         if which == COLUMN {
             let mut values = std::mem::take(&mut self.ranks[host as usize].values);
-            if self.payload {
+            if V::HAS_VALUES {
                 values[own].copy_from_slice(&result);
             }
             let id = Grid::gather_id(self.id());
@@ -273,7 +268,7 @@ fn before(stages: &Stages, messages: &[u64; 2], number: u32, stage: Stage, host:
     stages.before(number, stage as u32, host, message)
 }
 
-impl Hosts for TarOnGrid<'_> {
+impl<V: Payload> Hosts for TarOnGrid<'_, V> {
     type Body = Datagram;
 
     fn receive(&mut self, net: &mut Network<Datagram>, host: u32, stamps: Stamps, body: Datagram) {

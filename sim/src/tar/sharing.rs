@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ultima_host::{
-    Coding, Config, Core, Destination, Event, Layout, OperationId, Pacing, RatePolicy,
+    Coding, Config, Core, Destination, Event, Layout, OperationId, Pacing, Part, RatePolicy,
 };
 use ultima_testing::per_run;
 use ultima_wire::Kind;
@@ -13,6 +13,7 @@ use crate::clock::Ps;
 use crate::experiment::{Algorithm, Experiment, TRAIN};
 use crate::network::{Hosts, Network, NetworkConfig};
 use crate::packet::{Group, Packet, Stamps, Target};
+use crate::values::{Counted, Payload};
 
 const RATE: u64 = 100_000_000_000;
 const SLOT: usize = 8192;
@@ -21,7 +22,7 @@ const FROM: Ps = Ps(20_000_000_000);
 const UNTIL: Ps = Ps(60_000_000_000);
 
 struct Job {
-    cores: Vec<Core>,
+    cores: Vec<Core<Counted>>,
     /// When its next operation starts.
     begins: Ps,
     number: u32,
@@ -50,7 +51,7 @@ impl Sharing {
         let jobs = buckets.into_iter().zip(1u16..).map(|(len, number)| {
             let core = |rank| {
                 let t_b = Duration::from_millis(20);
-                Core::new(Config {
+                Core::with_store(Config {
                     slot_bytes: SLOT,
                     coding: Coding::Identity,
                     pacing: Some(Pacing {
@@ -125,7 +126,7 @@ impl Sharing {
                     Destination::Rank(rank) => Target::Host(rank.into()),
                     Destination::Group => Target::Group(Group::all(net.hosts())),
                 };
-                let datagram = Datagram::read(&self.buf, transmit);
+                let datagram = Datagram::read::<Counted>(&self.buf, transmit);
                 let budget = datagram.header.budget;
                 let packet = datagram.into_packet(host, target);
                 let packet = Packet {
@@ -201,7 +202,8 @@ impl Hosts for Sharing {
             job.number += 1;
             job.running = job.cores.len();
             for core in &mut job.cores {
-                core.start_counted(now.to_core(), id, job.len)
+                let bucket = Counted::of(Vec::new(), job.len);
+                core.start_with(now.to_core(), id, Part::Whole.into(), bucket)
                     .expect("the one before has ended everywhere");
             }
         }

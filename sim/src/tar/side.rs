@@ -7,9 +7,10 @@ use super::Datagram;
 use crate::clock::Ps;
 use crate::network::Network;
 use crate::packet::{Packet, Target};
+use crate::values::Payload;
 
-pub(super) struct Side {
-    pub(super) core: Core,
+pub(super) struct Side<V> {
+    pub(super) core: Core<V>,
     /// True if the current operation's GATHER is a message of its own that has not started.
     gather_ahead: bool,
     /// The earliest time of the next packet.
@@ -26,12 +27,12 @@ pub(super) struct HostLink<'a> {
     pub(super) to: &'a dyn Fn(Destination) -> Target,
 }
 
-impl Side {
+impl<V: Payload> Side<V> {
     /// # Panics
     /// If the configuration is invalid.
     pub(super) fn new(config: Config) -> Self {
         Self {
-            core: Core::new(config).expect("an experiment's configuration was checked"),
+            core: Core::with_store(config).expect("an experiment's configuration was checked"),
             gather_ahead: false,
             silent_until: Ps::ZERO,
             held: None,
@@ -71,7 +72,7 @@ impl Side {
                 break;
             };
             sent = true;
-            let datagram = Datagram::read(out, transmit);
+            let datagram = Datagram::read::<V>(out, transmit);
             let (kind, budget) = (datagram.header.kind, datagram.header.budget);
             let packet = datagram.into_packet(link.host, (link.to)(transmit.to));
             if kind == Kind::Gather && std::mem::take(&mut self.gather_ahead) {

@@ -34,7 +34,7 @@ use crate::time::Time;
 use super::Destination;
 use super::congestion::{CongestionReport, Queues};
 use super::credit::Credit;
-use super::packet::{self, Payload, Written};
+use super::packet::{self, Written};
 use operation::{Body, ExactOperation, Outgoing};
 
 /// Type of exact values in packets, whatever the job's element is: no rounding.
@@ -120,7 +120,7 @@ impl ExactOperations {
         now: Time,
         id: OperationId,
         header: &Header,
-        payload: Payload<'_>,
+        payload: &[u8],
     ) -> Result<bool, Rejection> {
         let operation = self.operations.iter_mut().find(|o| o.id == id);
         let here = operation.is_some();

@@ -7,11 +7,11 @@ use crate::recycling;
 use crate::stats::{ClosedBy, FromRank, Outcome};
 use crate::time::Time;
 use crate::timeout::{Ended, Policy, Stage};
-use crate::values::Values;
+use crate::values::ValueStore;
 
 use super::{Buffers, Operation, Waiting};
 
-impl Operation {
+impl<V: ValueStore> Operation<V> {
     /// Ends the operation because `bound` passed or nothing is outstanding. None if it had ended. Closed
     /// slots may still be sent, unless the outbox has abandoned them.
     pub(in crate::core) fn end(
@@ -21,9 +21,10 @@ impl Operation {
         bound: Option<ClosedBy>,
         recycler: Option<&mut Recycler>,
         timeouts: &mut dyn Policy,
-    ) -> Option<(Outcome, Values, Buffers)> {
+    ) -> Option<(Outcome, V, Buffers<V>)> {
         let Waiting {
             reduce,
+            sums,
             collect,
             shard_duration,
         } = self.waiting.take()?;
@@ -36,7 +37,7 @@ impl Operation {
                 result: self.bucket.result(),
                 t_b: self.bounds.t_b,
                 lapsed: reduce.is_lapsed(),
-                rounding: reduce.rounding(),
+                rounding: sums.rounding(),
                 known: &|owner, slot| collect.known(owner, slot),
             };
             recycler.ledger.operation_ended(&ended, now);
@@ -55,9 +56,7 @@ impl Operation {
         if self.part == Part::Scatter {
             let shard = self.layout.shard(rank);
             for others in [0..shard.start, shard.end..self.layout.len()] {
-                if let Some(values) = result.get_mut(others) {
-                    values.fill(0.0);
-                }
+                result.get_mut(others).fill(0.0);
             }
         }
         let duration = now.since(self.started);
@@ -121,6 +120,11 @@ impl Operation {
             trimmed_by_hops: self.by_hops.take(),
             phases,
         };
-        Some((outcome, result, Buffers { reduce, collect }))
+        let buffers = Buffers {
+            reduce,
+            sums,
+            collect,
+        };
+        Some((outcome, result, buffers))
     }
 }

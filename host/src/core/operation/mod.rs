@@ -16,12 +16,13 @@ use crate::stats::{ClosedBy, LastPackets, Phases};
 use crate::time::Time;
 use crate::timeout::Bounds;
 use crate::trace::{Happened, Timer};
-use crate::values::{Bucket, Spare, Values};
+use crate::values::{Bucket, Spare, ValueStore};
 
 use super::collect::Collect;
 use super::outbox::{Held, Outbox};
 use super::overtaking::{Order, Window};
 use super::reduce::{Closed, Reduce};
+use super::sums::Sums;
 use super::tracer::Tracer;
 use super::waits::Waits;
 
@@ -30,7 +31,7 @@ pub(super) use receive::Received;
 pub(super) use transmit::Outgoing;
 
 /// An operation that was started and has not sent its last packet.
-pub(super) struct Operation {
+pub(super) struct Operation<V> {
     pub(super) id: OperationId,
     pub(super) layout: Layout,
     part: Part,
@@ -47,33 +48,25 @@ pub(super) struct Operation {
     /// By stage: when the time for missing packets ends, once every rank's last packets have begun to arrive.
     early_at: [Option<Time>; 2],
     pub(super) deadline: Time,
-    bucket: Bucket,
+    bucket: Bucket<V>,
     outbox: Outbox,
     by_hops: ByHops,
     waits: Waits,
     last: LastPackets,
     coded_otherwise: CodedOtherwise,
     /// None after the operation has ended. Unsent aggregates are in `bucket`.
-    waiting: Option<Waiting>,
-}
-
-/// Records that a slot of the own shard closed.
-fn record_closed(tracer: &mut Tracer, now: Time, id: OperationId, closed: &Closed) {
-    tracer.record(now, id, || Happened::SlotClosed {
-        slot: closed.slot,
-        contributions: closed.contributions,
-        by: closed.by,
-    });
+    waiting: Option<Waiting<V>>,
 }
 
 /// The state that an operation needs until it ends.
-struct Waiting {
+struct Waiting<V> {
     reduce: Reduce,
+    sums: Sums<V>,
     collect: Collect,
     shard_duration: Option<Duration>,
 }
 
-impl Waiting {
+impl<V> Waiting<V> {
     /// Notes that a switch reported a slot as dropped. Returns false if the slot is here or the loss was
     /// known.
     fn slot_trimmed(&mut self, arrival: Time, trimmed: &SlotTrimmed, last: bool) -> bool {
@@ -97,28 +90,32 @@ impl Waiting {
 
 /// The phases' buffers, which are passed from one operation to the next.
 #[derive(Default)]
-pub(super) struct Buffers {
+pub(super) struct Buffers<V> {
     pub(super) reduce: Reduce,
+    pub(super) sums: Sums<V>,
     pub(super) collect: Collect,
 }
 
-impl Operation {
+impl<V: ValueStore> Operation<V> {
     pub(super) fn new(
         config: &Config,
         (id, Piece { part, lacks }): (OperationId, Piece),
-        own: Values,
-        (mut buffers, spare): (Buffers, Spare),
+        own: V,
+        (mut buffers, spare): (Buffers<V>, Spare<V>),
         (number, incast, bounds): (u32, u16, Bounds),
         now: Time,
     ) -> Self {
-        let layout = Layout::new(own.len(), config.ranks, config.slot_len());
-        let who = (config.rank, config.ranks);
+        let layout = Layout::new(own.count(), config.ranks, config.slot_len());
         let rotations = Rotations::new(config.seed, id);
-        let stored = own.is_stored();
+        let (slots, shard) = match part {
+            Part::Gather => (0, 0..0),
+            Part::Whole | Part::Scatter => (layout.slots(config.rank), layout.shard(config.rank)),
+        };
+        buffers.reduce.reset(config, slots, rotations);
+        buffers.sums.reset(config, shard, slots, rotations);
         buffers
-            .reduce
-            .reset(&layout, part, who, config, stored, rotations);
-        buffers.collect.reset(&layout, part, who, config);
+            .collect
+            .reset(&layout, part, (config.rank, config.ranks), config);
         let mut operation = Self {
             id,
             layout,
@@ -145,6 +142,7 @@ impl Operation {
             ),
             waiting: Some(Waiting {
                 reduce: buffers.reduce,
+                sums: buffers.sums,
                 collect: buffers.collect,
                 shard_duration: None,
             }),
@@ -159,9 +157,9 @@ impl Operation {
     fn give(&mut self, config: &Config, now: Time) {
         let Config { rank, ranks, .. } = *config;
         let shard = self.layout.shard(rank);
-        if let Some(given) = self.bucket.own_mut().get_mut(shard.clone()) {
-            config.element.round(given);
-        }
+        config
+            .element
+            .round(self.bucket.own_mut().get_mut(shard.clone()));
         self.bucket.close(shard);
         for slot in 0..self.layout.slots(rank) {
             let given = Closed {
@@ -188,9 +186,7 @@ impl Operation {
         if let Some(waiting) = &mut self.waiting {
             waiting.reduce.lapse();
             let shard = self.layout.shard(rank);
-            if let Some(values) = self.bucket.result_mut().get_mut(shard) {
-                values.fill(0.0);
-            }
+            self.bucket.result_mut().get_mut(shard).fill(0.0);
         }
     }
 
@@ -231,21 +227,21 @@ impl Operation {
 
     /// Closes slots with nothing outstanding. Returns true if nothing else is outstanding either.
     pub(super) fn settle(&mut self, now: Time, tracer: &mut Tracer) -> bool {
+        while let Some(closed) = self.waiting.as_mut().and_then(|w| w.reduce.close_ready()) {
+            self.slot_closed(now, closed, tracer);
+        }
+        let part = self.part;
         let Some(Waiting {
             reduce,
             collect,
             shard_duration,
+            ..
         }) = &mut self.waiting
         else {
             return false;
         };
-        let (id, part, outbox) = (self.id, self.part, &mut self.outbox);
-        reduce.close_ready(&self.layout, &mut self.bucket, |closed| {
-            record_closed(tracer, now, id, &closed);
-            if part == Part::Whole {
-                outbox.push(closed, now);
-            }
-        });
+        reduce.check();
+        collect.check(reduce.rank());
         if reduce.open() > 0 {
             if reduce.is_ending() {
                 self.arm(Phase::Scatter, now);
@@ -305,15 +301,31 @@ impl Operation {
 
     /// Closes the open slots of this rank's shard with the contributions that arrived.
     pub(super) fn close_shard(&mut self, now: Time, bound: ClosedBy, tracer: &mut Tracer) {
-        let (id, part) = (self.id, self.part);
-        if let Some(Waiting { reduce, .. }) = &mut self.waiting {
-            let (layout, bucket, outbox) = (&self.layout, &mut self.bucket, &mut self.outbox);
-            reduce.flush(layout, bucket, bound, |closed| {
-                record_closed(tracer, now, id, &closed);
-                if part == Part::Whole {
-                    outbox.push(closed, now);
-                }
-            });
+        let mut from = 0;
+        while let Some(closed) = self
+            .waiting
+            .as_mut()
+            .and_then(|w| w.reduce.close_open(from, bound))
+        {
+            from = closed.slot + 1;
+            self.slot_closed(now, closed, tracer);
+        }
+    }
+
+    /// Computes the aggregate of a slot of this rank's shard that closed, and makes it ready to send.
+    fn slot_closed(&mut self, now: Time, closed: Closed, tracer: &mut Tracer) {
+        let Some(Waiting { reduce, sums, .. }) = &mut self.waiting else {
+            return;
+        };
+        let range = self.layout.slot(reduce.rank(), closed.slot);
+        sums.close(reduce, closed.slot, range, &mut self.bucket);
+        tracer.record(now, self.id, || Happened::SlotClosed {
+            slot: closed.slot,
+            contributions: closed.contributions,
+            by: closed.by,
+        });
+        if self.part == Part::Whole {
+            self.outbox.push(closed, now);
         }
     }
 
@@ -355,7 +367,7 @@ impl Operation {
     }
 
     /// The counters and the memory of an operation that is over.
-    pub(super) fn into_remains(self) -> (Phases, Spare) {
+    pub(super) fn into_remains(self) -> (Phases, Spare<V>) {
         (*self.outbox.counters(), self.bucket.into_spare())
     }
 }

@@ -6,12 +6,13 @@ use crate::bits::Bits;
 use crate::cause::{Cause, SlotTrimmed};
 use crate::config::Config;
 use crate::core::early::count;
-use crate::core::packet::{self, Payload};
+use crate::core::packet;
 use crate::core::reduce::Acceptance;
 use crate::operation::Part;
 use crate::stats::{PhaseCounters, Rejection};
 use crate::time::Time;
 use crate::trace::Fate;
+use crate::values::ValueStore;
 
 use super::Operation;
 
@@ -66,7 +67,7 @@ impl CodedOtherwise {
     }
 }
 
-impl Operation {
+impl<V: ValueStore> Operation<V> {
     /// Checks a packet that arrived at `arrival` against the bucket's layout, and gives it to its phase. A
     /// rejected packet changes nothing.
     pub(in crate::core) fn receive(
@@ -74,11 +75,11 @@ impl Operation {
         arrival: Time,
         config: &Config,
         header: &Header,
-        payload: Payload<'_>,
+        payload: &[u8],
     ) -> Result<Received, Rejection> {
         if header.kind == Kind::Feedback {
             // Without its payload it says nothing.
-            let Some(feedback) = Feedback::parse(payload.bytes()) else {
+            let Some(feedback) = Feedback::parse(payload) else {
                 return Ok(Fate::Heard.into());
             };
             self.waits
@@ -109,9 +110,6 @@ impl Operation {
                 | (Part::Gather, Kind::Gather) => {}
                 _ => return Err(Rejection::Part),
             }
-            if self.bucket.is_stored() && !payload.is_whole() {
-                return Err(Rejection::Length);
-            }
             if let Some(cause) = packet::cause_of(header.switch_flags) {
                 let trimmed = packet::slot_trimmed(header, self.id, cause);
                 count(header.kind, self.outbox.counters_mut(), 1, |phase, n| {
@@ -133,9 +131,14 @@ impl Operation {
         let last = header.host_flags.last;
         let acceptance = match header.kind {
             Kind::Scatter => {
-                let (slot, bucket) = ((header.slot, last), &mut self.bucket);
-                let source = (arrival, source);
-                (waiting.reduce).contribute(&self.layout, source, slot, payload, bucket)
+                let slot = header.slot;
+                let acceptance = (waiting.reduce).contribute((arrival, source), (slot, last));
+                if acceptance == Acceptance::InTime {
+                    let range = self.layout.slot(config.rank, slot);
+                    let own = self.bucket.own_mut().get_mut(range.clone());
+                    (waiting.sums).take(&waiting.reduce, (slot, source), payload, (&range, own));
+                }
+                acceptance
             }
             Kind::Gather => {
                 waiting.reduce.sent_after(arrival, source);
@@ -145,9 +148,13 @@ impl Operation {
                 }
                 let counted = packet::counts_us(config, header, payload);
                 let aggregate = (header.slot, header.contributions, counted);
-                let result = self.bucket.result_mut();
-                let owner = (arrival, source);
-                collect.store(&self.layout, owner, aggregate, payload, result)
+                let acceptance = collect.store((arrival, source), aggregate);
+                if acceptance == Acceptance::InTime {
+                    let range = self.layout.slot(source, header.slot);
+                    let result = self.bucket.result_mut().get_mut(range);
+                    config.element.read(payload, result);
+                }
+                acceptance
             }
             _ => {
                 waiting.reduce.all_sent(arrival, source);

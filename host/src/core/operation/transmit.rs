@@ -15,14 +15,14 @@ use crate::core::reduce::Reduce;
 use crate::element::Element;
 use crate::time::Time;
 use crate::timeout::Policy;
+use crate::values::ValueStore;
 
 use super::Operation;
 
 /// A packet and its contents.
 pub(in crate::core) struct Outgoing<'a> {
     pub(in crate::core) packet: Packet,
-    /// None if values are only counted.
-    pub(in crate::core) values: Option<&'a [f32]>,
+    pub(in crate::core) values: &'a [f32],
     /// The place of its values in the bucket.
     pub(in crate::core) range: Range<usize>,
     pub(in crate::core) coding: Coding,
@@ -38,7 +38,7 @@ pub(in crate::core) struct Outgoing<'a> {
     pub(in crate::core) t_c: Duration,
 }
 
-impl Operation {
+impl<V: ValueStore> Operation<V> {
     /// The next packet to send.
     pub(in crate::core) fn transmit(
         &mut self,
@@ -83,7 +83,7 @@ impl Operation {
     }
 
     /// The values of a packet in a batch.
-    pub(in crate::core) fn values(&self, values: &InCore) -> Option<&[f32]> {
+    pub(in crate::core) fn values(&self, values: &InCore) -> &[f32] {
         match values.aggregates {
             true => self.bucket.aggregates(values.range.clone()),
             false => self.bucket.own().get(values.range.clone()),
@@ -111,7 +111,7 @@ impl Operation {
             },
             range: 0..0,
             coding: self.coding,
-            values: None,
+            values: &[],
             reduce: None,
             slots: self.layout.slots(rank),
             budget: self.waits.until(to).since(now),

@@ -6,7 +6,7 @@ use ultima_wire::{Header, Kind, RepairRequest, Requested};
 
 use crate::core::early::count;
 use crate::core::exact::ELEMENT;
-use crate::core::packet::{self, Payload};
+use crate::core::packet;
 use crate::exact::Exact;
 use crate::stats::Rejection;
 use crate::time::Time;
@@ -25,7 +25,7 @@ impl ExactOperation {
         &mut self,
         now: Time,
         header: &Header,
-        payload: Payload<'_>,
+        payload: &[u8],
     ) -> Result<(), Rejection> {
         let from = usize::from(header.source);
         self.peers[from].last = now;
@@ -62,14 +62,14 @@ impl ExactOperation {
         match header.kind {
             Kind::Scatter => {
                 let at = self.received_at(header.source, place);
-                payload.read(ELEMENT, Some(&mut self.received[at]));
+                ELEMENT.read(payload, &mut self.received[at]);
                 self.open[header.slot as usize] -= 1;
                 if self.open[header.slot as usize] == 0 {
                     self.close(header.slot);
                 }
             }
             _ => {
-                payload.read(ELEMENT, Some(&mut self.result[place]));
+                ELEMENT.read(payload, &mut self.result[place]);
                 self.missing -= 1;
             }
         }
@@ -77,7 +77,7 @@ impl ExactOperation {
     }
 
     /// Checks a packet with a slot's values, or without its payload. Returns the slot's range.
-    fn check(&self, header: &Header, payload: Payload<'_>) -> Result<Range<usize>, Rejection> {
+    fn check(&self, header: &Header, payload: &[u8]) -> Result<Range<usize>, Rejection> {
         let (contributes, contributions) = match header.kind {
             Kind::Scatter => (self.exact.contributes(header.source, self.rank), 1),
             _ => (true, self.exact.contributions(self.ranks)),
@@ -100,7 +100,7 @@ impl ExactOperation {
             Some(_) => 0,
             None => place.len() * ELEMENT.size(),
         };
-        match payload.len() == len && payload.is_whole() {
+        match payload.len() == len {
             true => Ok(place),
             false => Err(Rejection::Length),
         }

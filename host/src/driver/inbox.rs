@@ -6,13 +6,16 @@
 //! delivers a packet to the connected socket that matches it. Each has a buffer of its own.
 
 use std::io::{self, IoSlice, IoSliceMut};
+use std::mem;
 use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::ptr;
 
+use nix::errno::Errno;
+use nix::libc;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-use nix::sys::socket::sockopt::RcvBufForce;
-use nix::sys::socket::{ControlMessage, MsgFlags, SockaddrIn, sendmsg, setsockopt};
-use quinn_udp::{RecvMeta, UdpSocketState};
+use nix::sys::socket::sockopt::{RcvBufForce, UdpGroSegment, UdpGsoSegment};
+use nix::sys::socket::{ControlMessage, MsgFlags, SockaddrIn, getsockopt, sendmsg, setsockopt};
 use socket2::{Domain, SockRef, Type};
 
 use super::LinkError;
@@ -28,6 +31,8 @@ const SEND_BUFFER: usize = 8 << 20;
 const RUN_LEN: usize = 65_535;
 /// Runs received per system call.
 const BATCH: usize = 8;
+/// The most segments that the kernel cuts a run into.
+const MOST_SEGMENTS: usize = 64;
 /// The most sockets of sources: a process has 1,024 descriptors by default.
 const MOST_SOURCES: usize = 64;
 
@@ -59,21 +64,29 @@ fn is_divided(each: usize, sources: usize) -> bool {
     each < COUNTED && (2..=MOST_SOURCES).contains(&sources)
 }
 
-/// A socket and its offloads.
+/// A socket that does not block, with the offloads that the kernel has.
 pub(super) struct Socket {
     socket: UdpSocket,
-    state: UdpSocketState,
+    segments: usize,
 }
 
 impl Socket {
     fn new(socket: UdpSocket) -> Result<Self, LinkError> {
-        let state = UdpSocketState::new((&socket).into())
-            .map_err(|error| LinkError::io("set up the UDP socket", error))?;
-        Ok(Self { socket, state })
+        let fail = |error| LinkError::io("set up the UDP socket", error);
+        socket.set_nonblocking(true).map_err(fail)?;
+        // A kernel without one of these offloads sends and receives single datagrams.
+        forbid_fragments(&socket);
+        let _ = setsockopt(&socket, UdpGroSegment, &true);
+        let segments = match getsockopt(&socket, UdpGsoSegment) {
+            Ok(_) => MOST_SEGMENTS,
+            Err(_) => 1,
+        };
+        Ok(Self { socket, segments })
     }
 
+    /// The most datagrams that one call can send.
     pub(super) fn max_gso_segments(&self) -> usize {
-        self.state.max_gso_segments()
+        self.segments
     }
 
     /// Sends `parts`, cut into datagrams of `segment` bytes if that is given.
@@ -99,6 +112,21 @@ impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
+}
+
+/// Sets the IPv4 flag DF in what a socket sends, and ignores what the kernel has learned of the path's MTU.
+fn forbid_fragments(socket: &UdpSocket) {
+    let (fd, value) = (socket.as_raw_fd(), libc::IP_PMTUDISC_PROBE);
+    // SAFETY: the value is an int, and the kernel only reads it.
+    let _ = unsafe {
+        libc::setsockopt(
+            fd,
+            libc::IPPROTO_IP,
+            libc::IP_MTU_DISCOVER,
+            ptr::from_ref(&value).cast(),
+            size_of_val(&value) as libc::socklen_t,
+        )
+    };
 }
 
 /// A rank's sockets, and a buffer for what they receive.
@@ -205,33 +233,103 @@ fn receive(
     came: &mut [u8],
     handle: &mut dyn FnMut(&[u8]),
 ) -> Result<bool, LinkError> {
-    let mut meta = [RecvMeta::default(); BATCH];
-    let mut chunks = came.chunks_exact_mut(RUN_LEN);
-    let mut buffers: [IoSliceMut<'_>; BATCH] =
-        std::array::from_fn(|_| IoSliceMut::new(chunks.next().unwrap_or_default()));
-    let Socket { socket, state } = socket;
-    let count = match state.recv(socket.into(), &mut buffers, &mut meta) {
+    let mut runs = [Run::default(); BATCH];
+    let count = match receive_runs(socket.as_fd(), came, &mut runs) {
         Ok(count) => count,
-        // An ICMP error for a sent datagram: that peer has no socket.
-        Err(error)
-            if matches!(
-                error.kind(),
-                io::ErrorKind::WouldBlock
-                    | io::ErrorKind::Interrupted
-                    | io::ErrorKind::ConnectionRefused
-            ) =>
-        {
-            return Ok(false);
-        }
+        // ECONNREFUSED is an ICMP error for a sent datagram: that peer has no socket.
+        Err(Errno::EAGAIN | Errno::EINTR | Errno::ECONNREFUSED) => return Ok(false),
         Err(error) => return Err(LinkError::io("receive from the UDP socket", error)),
     };
-    for (bytes, meta) in came.chunks_exact(RUN_LEN).zip(&meta[..count]) {
-        // An empty datagram has no stride.
-        for datagram in bytes[..meta.len].chunks(meta.stride.max(1)) {
+    for (bytes, run) in came.chunks_exact(RUN_LEN).zip(&runs[..count]) {
+        // An empty datagram has no segment.
+        for datagram in bytes[..run.len].chunks(run.segment.max(1)) {
             handle(datagram);
         }
     }
     Ok(count > 0)
+}
+
+/// Datagrams of one source that the kernel has coalesced.
+#[derive(Clone, Copy, Default)]
+struct Run {
+    len: usize,
+    /// Length of each datagram but the last.
+    segment: usize,
+}
+
+/// Room for the length of a run's segments.
+const CONTROL_LEN: usize = {
+    // SAFETY: it computes a size.
+    (unsafe { libc::CMSG_SPACE(size_of::<libc::c_int>() as u32) }) as usize
+};
+
+/// A buffer for control messages.
+#[repr(C)]
+union Control {
+    align: libc::cmsghdr,
+    bytes: [u8; CONTROL_LEN],
+}
+
+/// Receives up to [`BATCH`] runs into chunks of [`RUN_LEN`] bytes. Returns their number.
+///
+/// It does not ask for the source, the local address, the type of service and the arrival time of each, which
+/// cost 0.2 of the 0.5 µs that the kernel needs to hand a short datagram over.
+fn receive_runs(
+    socket: BorrowedFd<'_>,
+    came: &mut [u8],
+    runs: &mut [Run; BATCH],
+) -> nix::Result<usize> {
+    let mut chunks = came.chunks_exact_mut(RUN_LEN);
+    let mut buffers: [IoSliceMut<'_>; BATCH] =
+        std::array::from_fn(|_| IoSliceMut::new(chunks.next().unwrap_or_default()));
+    let mut controls = [const {
+        Control {
+            bytes: [0; CONTROL_LEN],
+        }
+    }; BATCH];
+    // SAFETY: null pointers and zeros are valid values.
+    let mut messages: [libc::mmsghdr; BATCH] = unsafe { mem::zeroed() };
+    for ((message, buffer), control) in messages.iter_mut().zip(&mut buffers).zip(&mut controls) {
+        // An `IoSliceMut` has the layout of an iovec.
+        message.msg_hdr.msg_iov = ptr::from_mut(buffer).cast();
+        message.msg_hdr.msg_iovlen = 1;
+        message.msg_hdr.msg_control = ptr::from_mut(control).cast();
+        message.msg_hdr.msg_controllen = CONTROL_LEN;
+    }
+    let (fd, flags) = (socket.as_raw_fd(), libc::MSG_DONTWAIT);
+    // SAFETY: all pointers are to buffers of these lengths, which are borrowed until after the call.
+    let count = unsafe {
+        libc::recvmmsg(
+            fd,
+            messages.as_mut_ptr(),
+            BATCH as u32,
+            flags,
+            ptr::null_mut(),
+        )
+    };
+    let count = Errno::result(count)? as usize;
+    for (run, message) in runs.iter_mut().zip(&messages[..count]) {
+        let len = message.msg_len as usize;
+        let segment = segment_len(&message.msg_hdr).unwrap_or(len);
+        *run = Run { len, segment };
+    }
+    Ok(count)
+}
+
+/// The length of a run's segments, if it has several.
+fn segment_len(header: &libc::msghdr) -> Option<usize> {
+    // SAFETY: the kernel has written whole control messages, and their length.
+    let message = unsafe { libc::CMSG_FIRSTHDR(header).as_ref() }?;
+    let is_segment = message.cmsg_level == libc::SOL_UDP && message.cmsg_type == libc::UDP_GRO;
+    // SAFETY: a message of this type has an int.
+    let segment = || unsafe {
+        libc::CMSG_DATA(message)
+            .cast::<libc::c_int>()
+            .read_unaligned()
+    };
+    is_segment
+        .then(segment)
+        .and_then(|len| usize::try_from(len).ok())
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ use super::error::JobRequestError;
 use Role::{Agent, Controller, Operator, Viewer};
 
 /// The calls of the control API with the roles that may make them. Streams are checked when they open.
-pub const CALLS: &[(&str, &[Role])] = &[
+const CALLS: &[(&str, &[Role])] = &[
     ("Control/CreateJob", &[Operator]),
     ("Control/CreateJobs", &[Operator]),
     ("Control/ListJobs", &[Operator, Agent, Viewer]),

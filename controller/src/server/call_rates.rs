@@ -9,34 +9,59 @@ use ultima_api::identity::Identity;
 
 use super::lock::lock;
 
-/// The time between two calls of a client in the long run: 500 calls a second.
-const EACH: Duration = Duration::from_millis(2);
-/// Calls that a client may make at once after a pause: the ranks of a large host join, attend and leave.
-const AT_ONCE: u32 = 5000;
 /// The most clients that are remembered.
 const MOST: usize = 1 << 16;
 
-/// For each client that called recently, the time at which its calls so far would end, one every [`EACH`]: the generic cell
+/// The limit for the calls of each client with a certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallLimit {
+    /// The time between two calls in the long run.
+    pub interval: Duration,
+    /// Calls at once after a pause: the ranks of a large host join, attend and leave.
+    pub burst: u32,
+}
+
+/// 500 calls a second.
+impl Default for CallLimit {
+    fn default() -> Self {
+        CallLimit {
+            interval: Duration::from_millis(2),
+            burst: 5000,
+        }
+    }
+}
+
+/// For each client that called recently, the time at which its calls so far would end, one each interval: the generic cell
 /// rate algorithm (ITU-T I.371). Clones share it.
-#[derive(Clone, Debug, Default)]
-pub struct CallRates(Arc<Mutex<HashMap<String, Instant>>>);
+#[derive(Clone, Debug)]
+pub struct CallRates {
+    limit: CallLimit,
+    ends: Arc<Mutex<HashMap<String, Instant>>>,
+}
 
 impl CallRates {
+    /// No calls yet.
+    pub fn new(limit: CallLimit) -> Self {
+        let ends = Arc::default();
+        CallRates { limit, ends }
+    }
+
     /// Counts a call.
     ///
     /// # Errors
     /// The client calls too often.
     pub fn count(&self, client: &Identity, now: Instant) -> Result<(), Status> {
-        let mut ends = lock(&self.0);
+        let CallLimit { interval, burst } = self.limit;
+        let mut ends = lock(&self.ends);
         if ends.len() >= MOST {
             ends.retain(|_, end| *end > now);
         }
         let client = client.to_string();
-        let end = ends.get(&client).map_or(now, |end| now.max(*end)) + EACH;
-        if end - now > EACH * AT_ONCE {
+        let end = ends.get(&client).map_or(now, |end| now.max(*end)) + interval;
+        if end - now > interval * burst {
             return Err(Status::resource_exhausted(format!(
                 "{client} makes more than {} calls a second; make fewer",
-                Duration::from_secs(1).div_duration_f32(EACH)
+                Duration::from_secs(1).div_duration_f32(interval)
             )));
         }
         if ends.len() < MOST || ends.contains_key(&client) {
@@ -52,7 +77,9 @@ mod tests {
 
     #[test]
     fn a_client_that_calls_too_often_is_refused_alone() {
-        let (rates, now) = (CallRates::default(), Instant::now());
+        let limit = CallLimit::default();
+        let CallLimit { interval, burst } = limit;
+        let (rates, now) = (CallRates::new(limit), Instant::now());
         let of = |name: &str| Identity::of_uri(&format!("spiffe://ultima/agent/{name}")).unwrap();
         let (eager, other) = (of("h1"), of("h2"));
         let calls = |client, now| {
@@ -60,12 +87,12 @@ mod tests {
                 .take_while(|_| rates.count(client, now).is_ok())
                 .count()
         };
-        assert_eq!(calls(&eager, now), AT_ONCE as usize);
+        assert_eq!(calls(&eager, now), burst as usize);
         let refused = rates.count(&eager, now).unwrap_err();
         let says = "agent h1 makes more than 500 calls a second; make fewer";
         assert_eq!(refused.message(), says);
         rates.count(&other, now).unwrap();
-        assert_eq!(calls(&eager, now + 3 * EACH), 3);
-        assert_eq!(calls(&eager, now + 2 * EACH * AT_ONCE), AT_ONCE as usize);
+        assert_eq!(calls(&eager, now + 3 * interval), 3);
+        assert_eq!(calls(&eager, now + 2 * interval * burst), burst as usize);
     }
 }

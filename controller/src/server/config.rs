@@ -9,6 +9,7 @@ use ultima_planner::fabric::Fabric;
 use ultima_planner::fabric::damping::DampingConfig;
 use ultima_planner::program::Program;
 
+use super::call_rates::CallLimit;
 use super::error::ServeError;
 use super::timers::Timers;
 
@@ -42,6 +43,8 @@ pub struct Config {
     pub agent_rate: Option<u64>,
     /// The most jobs of a client with a certificate; none for no limit.
     pub jobs_per_client: Option<usize>,
+    /// The most calls of a client with a certificate. No operator sets it.
+    pub call_limit: CallLimit,
     /// Damping of elements that fail and come back.
     pub damping: DampingConfig,
     /// Timers that no operator sets.
@@ -78,6 +81,7 @@ impl Config {
             repair: true,
             agent_rate: None,
             jobs_per_client: None,
+            call_limit: CallLimit::default(),
             damping: DampingConfig::default(),
             timers: Timers::default(),
         }

@@ -62,7 +62,7 @@ mod tail_drops;
 mod telemetry;
 mod timers;
 
-pub use access::CALLS;
+pub use call_rates::CallLimit;
 pub use condition::ElementState;
 pub use config::{AUDIT_EVERY, Config};
 pub use controller::{Controller, JobState, JobStatus, SwitchState};

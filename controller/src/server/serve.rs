@@ -64,6 +64,7 @@ pub async fn serve_on(
     store: Option<Arc<dyn Store>>,
 ) -> Result<Handle, ServeError> {
     let bound = Bound::new(&config).await?;
+    let rates = CallRates::new(config.call_limit);
     let store = match store {
         Some(store) => store,
         None => {
@@ -75,7 +76,6 @@ pub async fn serve_on(
     // Boxed, because it is large and callers keep it on their stacks.
     let controller = Box::pin(start(config, store, Lead::Alone)).await?;
     let service = ControlServer::new(ControlService::new(Arc::clone(&controller)));
-    let rates = CallRates::default();
     let routes = Routes::new(Guard::new(service, &rates));
     let leads = Arc::clone(&controller);
     let metrics = text_of(&controller);
@@ -94,6 +94,7 @@ pub async fn serve_with_etcd(
     advertise: Option<String>,
 ) -> Result<CandidateHandle, ServeError> {
     let bound = Bound::new(&config).await?;
+    let rates = CallRates::new(config.call_limit);
     let itself = Leader {
         address: advertise.unwrap_or_else(|| bound.listener.address.to_string()),
         fabric: config.fabric.digest(),
@@ -101,7 +102,6 @@ pub async fn serve_with_etcd(
     };
     let election = Election::new(store, itself).map_err(StoreError::from)?;
     let candidate = Arc::new(Candidate::new(config, election));
-    let rates = CallRates::default();
     let gate = Gate::new(Arc::clone(&candidate));
     let routes = Routes::new(Guard::new(gate, &rates));
     let stands = Arc::clone(&candidate);

@@ -20,7 +20,7 @@ use ultima_api::client::{self, Client, ClientError};
 use ultima_api::identity::{Identity, Role};
 use ultima_api::v1::leadership_client::LeadershipClient;
 use ultima_api::v1::{FILE_DESCRIPTOR_SET, GetStandingRequest, JoinResponse};
-use ultima_controller::server::{self, CALLS, CandidateHandle, Config, Handle, ServeError};
+use ultima_controller::server::{self, CallLimit, CandidateHandle, Config, Handle, ServeError};
 use ultima_grpc::tls::{ClientTls, IdentityFiles, ServerTls};
 use ultima_planner::job::JobSpec;
 
@@ -177,6 +177,36 @@ async fn certificates_are_replaced_while_the_controller_serves() {
     handle.stop().await;
 }
 
+/// The roles that may make each call.
+const ROLES: [(&str, &str); 26] = [
+    ("Control/CreateJob", "operator"),
+    ("Control/CreateJobs", "operator"),
+    ("Control/DeleteJob", "operator"),
+    ("Control/SyncFabric", "operator"),
+    ("Control/SetAdminState", "operator"),
+    ("Control/ConfigurePorts", "operator"),
+    ("Control/ResizeJob", "operator"),
+    ("Control/EvictMember", "operator"),
+    ("Control/CancelChange", "operator"),
+    ("Control/ListJobs", "operator agent viewer"),
+    ("Control/GetJob", "operator agent viewer"),
+    ("Control/Join", "operator agent"),
+    ("Control/Leave", "operator agent"),
+    ("Control/Attend", "operator agent"),
+    ("Control/CheckJob", "operator agent"),
+    ("Control/GetCounters", "operator viewer"),
+    ("Control/GetTelemetry", "operator viewer"),
+    ("Control/WatchTelemetry", "operator viewer"),
+    ("Control/ListSwitches", "operator viewer"),
+    ("Control/GetFabric", "operator viewer"),
+    ("Control/DiffFabric", "operator viewer"),
+    ("Control/PlanJobs", "operator viewer"),
+    ("Control/PlanFabric", "operator viewer"),
+    ("Control/WatchJob", "operator viewer"),
+    ("Control/ListEvents", "operator viewer"),
+    ("Leadership/GetStanding", "operator agent viewer controller"),
+];
+
 #[tokio::test]
 async fn every_role_makes_its_calls_and_no_others() {
     let calls = calls();
@@ -184,17 +214,18 @@ async fn every_role_makes_its_calls_and_no_others() {
     // A standby: it refuses all calls that it may answer, and needs no switch.
     let handle = standby(config(Some(authority.server()))).await.unwrap();
     let address = handle.address().to_string();
-    assert_eq!(calls.len(), CALLS.len(), "each call has one entry");
+    assert_eq!(calls.len(), ROLES.len(), "each call has one entry");
     for role in Role::ALL {
         let tls = authority.holder(role, "h1");
         for path in &calls {
-            let entry = CALLS
+            let entry = ROLES
                 .iter()
                 .find(|(of, _)| path.ends_with(&format!(".{of}")));
             let (_, roles) = entry.unwrap_or_else(|| panic!("{path} has no entry"));
+            let is_allowed = roles.split(' ').any(|it| it == role.to_string());
             let code = call(&address, &tls, path).await;
             let is_refused = code == Code::PermissionDenied;
-            assert_eq!(is_refused, !roles.contains(&role), "{role}: {path}: {code}");
+            assert_eq!(is_refused, !is_allowed, "{role}: {path}: {code}");
         }
         let unknown = call(&address, &tls, "/ultima.control.v1.Control/Unknown").await;
         assert_eq!(unknown, Code::Unimplemented, "{role}");
@@ -246,9 +277,16 @@ async fn an_agent_acts_only_for_its_own_host() {
     let other = connect(authority.holder(Role::Agent, "h2")).await;
     assert!(is_denied(agent.join("ours", "h2", Duration::ZERO).await));
     assert!(is_denied(agent.check("theirs").await));
-    agent.join("ours", "h1", Duration::ZERO).await.unwrap();
+    let seat = agent.join("ours", "h1", Duration::ZERO).await.unwrap();
     other.join("ours", "h2", Duration::ZERO).await.unwrap();
     assert!(agent.check("ours").await.is_ok());
+    // With the right token.
+    let before = agent.job("ours").await.unwrap();
+    assert!(is_denied(other.leave(seat.leave("ours")).await));
+    let attended = test_agents::hold_session(&other, seat.attendance("ours")).await;
+    assert!(is_denied(attended));
+    assert_eq!(agent.job("ours").await.unwrap(), before);
+    agent.leave(seat.leave("ours")).await.unwrap();
 
     // Without a certificate, and with one of another authority.
     let stranger = Authority::new();
@@ -258,6 +296,56 @@ async fn an_agent_acts_only_for_its_own_host() {
         assert!(Client::connect_with(&address, Some(tls)).await.is_err());
     }
     assert!(Client::connect(&address).await.is_err());
+}
+
+/// Each connection of the client counts, and only of this client.
+#[tokio::test]
+async fn a_client_that_calls_too_often_is_refused_and_others_are_served() {
+    const BURST: u32 = 20;
+    let authority = Authority::new();
+    let call_limit = CallLimit {
+        interval: Duration::from_secs(600),
+        burst: BURST,
+    };
+    let (_switch, handle) = serve(Config {
+        call_limit,
+        ..config(Some(authority.server()))
+    })
+    .await;
+    let address = handle.address().to_string();
+    let connect = async |role, name| {
+        let tls = authority.holder(role, name);
+        Client::connect_with(&address, Some(tls)).await.unwrap()
+    };
+    let mut answered = 0;
+    let eager = [
+        connect(Role::Agent, "h1").await,
+        connect(Role::Agent, "h1").await,
+    ];
+    let refused = loop {
+        match eager[answered as usize % 2].jobs().await {
+            Ok(_) => answered += 1,
+            Err(error) => break error,
+        }
+        assert!(answered <= BURST);
+    };
+    // Connecting may take calls, too.
+    assert!(answered >= BURST / 2, "{answered}");
+    let text = refused.to_string();
+    assert!(text.contains("agent h1 makes more than "), "{text}");
+    let code = Code::ResourceExhausted;
+    assert!(
+        matches!(refused, ClientError::Refused { code: of, .. } if of == code),
+        "{refused:?}"
+    );
+    for (role, name) in [(Role::Agent, "h2"), (Role::Operator, "h1")] {
+        let other = connect(role, name).await;
+        assert!(other.jobs().await.is_ok(), "{role} {name}");
+    }
+    // Streams count, too.
+    let path = "/ultima.control.v1.Control/Attend";
+    let tls = authority.holder(Role::Agent, "h1");
+    assert_eq!(call(&address, &tls, path).await, code);
 }
 
 #[tokio::test]

@@ -3,12 +3,13 @@
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
+use std::time::Duration;
 
 use serde_json::Value;
 use ultima_tests::fabric::Fabric;
 use ultima_tests::stage::{Stage, Target};
 
-use crate::common::{output, refused, refused_with, ultima};
+use crate::common::{output, refused, refused_with, ultima, wait_until};
 
 const JOB: &str = "{ name: train, members: [h1, h3] }";
 
@@ -330,6 +331,61 @@ fn events_are_listed_counted_and_described() {
         assert!(printed("describe switch/s1").ends_with(&rows_after(&of_switch)));
         assert!(!printed("events jobs").contains("switch/"));
         assert!(printed("get events -o wide").contains("FIRST-SEEN"));
+    });
+}
+
+#[test]
+fn joins_leaves_and_fetched_keys_are_events() {
+    with_job(|stage, printed| {
+        let client = stage.controller.client();
+        stage.testbed.runtime.block_on(async {
+            let join = |host| client.join("train", host, Duration::ZERO);
+            join("h1").await.expect("a seat");
+            let seat = join("h3").await.expect("a seat");
+            client.leave(seat.leave("train")).await.expect("it left");
+        });
+        let events: Value =
+            serde_json::from_str(&printed("events job/train -o json")).expect("JSON");
+        let events: Vec<[&str; 2]> = (events.as_array().expect("a list").iter())
+            .map(|event| ["reason", "message"].map(|field| event[field].as_str().expect("text")))
+            .filter(|[reason, _]| *reason != "Created")
+            .collect();
+        let [first, second] = ["rank 0 on h1, epoch 1", "rank 1 on h3, epoch 1"];
+        let expected = [
+            ["KeyFetched", first],
+            ["Joined", first],
+            ["KeyFetched", second],
+            ["Joined", second],
+            ["Left", second],
+        ];
+        assert_eq!(events, expected);
+    });
+}
+
+/// A host's port, and one end of a link, are removed from a switch.
+#[test]
+fn describe_shows_the_events_of_a_job_a_host_and_a_link() {
+    with_job(|stage, printed| {
+        let grpc = stage.testbed.grpc()[0].to_string();
+        for port in ["1", "9"] {
+            let removed = output(&["switch", "port", "remove", port, "--grpc", &grpc]);
+            assert!(removed.status.success(), "{removed:?}");
+        }
+        for (object, event) in [
+            ("host/h1", "Down"),
+            ("link/s1/9-s2/9", "Down"),
+            ("job/train", "Created"),
+            ("job/train", "Degraded"),
+        ] {
+            let describe = format!("describe {object}");
+            wait_until(&format!("{describe}: {event}"), || {
+                let text = printed(&describe);
+                let events = text.split_once("\nEVENTS:\n").map(|(_, events)| events);
+                events.is_some_and(|events| {
+                    events.contains(&format!(" {object} ")) && events.contains(event)
+                })
+            });
+        }
     });
 }
 

@@ -159,7 +159,7 @@ pub(super) fn job_of(fabric: &Fabric, state: &JobState) -> api::Job {
 }
 
 /// Switches that do not have all entries of a job, hosts that the others do not reach, and a failed reroute.
-fn conditions(fabric: &Fabric, state: &JobState) -> Vec<api::JobCondition> {
+pub(super) fn conditions(fabric: &Fabric, state: &JobState) -> Vec<api::JobCondition> {
     let condition = |kind: api::JobConditionKind, element: &str, reason, since: SystemTime| {
         let since = since.duration_since(UNIX_EPOCH);
         api::JobCondition {

@@ -21,6 +21,7 @@ mod event_log;
 mod gate;
 mod gnmi;
 mod interfaces;
+mod job_conditions;
 mod jobs;
 mod joining;
 mod journal;

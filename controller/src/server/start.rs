@@ -20,6 +20,7 @@ use super::controller::Controller;
 use super::counters::READS;
 use super::error::{BringUpError, ServeError};
 use super::event_log::EventLog;
+use super::job_conditions::log_conditions;
 use super::journal::{Journal, Lead};
 use super::keeper::SeatKeeper;
 use super::membership::change::follow_changes;
@@ -177,6 +178,7 @@ pub async fn start(
     controller.in_background(async move { mover.keep_rerouting().await });
     let storing = Arc::clone(&controller);
     controller.in_background(keep_events(storing));
+    controller.in_background(log_conditions(Arc::clone(&controller)));
     let suspecting = Arc::clone(&controller);
     controller.in_background(keep_suspecting(suspecting));
     follow_changes(&controller);

@@ -12,9 +12,10 @@ use ultima_controller::p4rt::{Device, SwitchClient};
 use ultima_controller::server::{self, Config, Handle};
 use ultima_planner::job::{Gather, JobSpec};
 
-use crate::chaos::ChaosSwitch;
 use crate::chaos::wire::Wire;
+use crate::chaos::{Call, ChaosSwitch, Fault};
 use crate::target::Target;
+use crate::testbed::until;
 
 const TICK: Duration = Duration::from_millis(5);
 
@@ -113,6 +114,74 @@ async fn a_job_waits_for_an_unreachable_switch() {
     assert!(condition.since > 0);
     assert_eq!(client.delete_job("far").await.unwrap(), ["s2"]);
     assert_eq!(client.delete_job("near").await.unwrap(), [""; 0]);
+}
+
+/// A write takes long, and the switch stays connected.
+#[tokio::test]
+async fn a_job_is_pending_while_a_switch_writes_it() {
+    let ([s1, _s2], _handle, client) = two().await;
+    s1.state().keeps_hanging = true;
+    s1.fail(Call::Update, 0, Fault::Hang);
+    let late = api::CreateJobRequest {
+        wait_ms: Some(0),
+        ..(&JobSpec::new("late", ["h1", "h3"])).into()
+    };
+    client.create_job(late).await.unwrap();
+    let job = async || client.job("late").await.unwrap();
+    until(async || job().await.ready_switches == Some(1)).await;
+    let pending = job().await;
+    let [condition] = &pending.conditions[..] else {
+        panic!("only s1: {pending:?}")
+    };
+    assert!(!pending.ready);
+    assert_eq!(condition.kind(), api::JobConditionKind::Pending);
+    assert_eq!(condition.element, "s1");
+    assert_eq!(condition.reason, "being written");
+    assert!(condition.since > 0);
+    s1.state().keeps_hanging = false;
+    until(async || job().await.ready).await;
+    assert_eq!(job().await.conditions, []);
+    let events = client.events("job/late").await.unwrap();
+    assert!(events.iter().all(|it| it.reason == "Created"), "{events:?}");
+}
+
+/// Twice. Each change is one event; a condition that stays is none.
+#[tokio::test]
+async fn a_job_that_is_degraded_and_ready_again_has_events() {
+    let ([_s1, s2], _handle, client) = two().await;
+    let events = async || {
+        let mut events = client.events("job/train").await.unwrap();
+        events.retain(|it| ["Degraded", "Ready"].contains(&&*it.reason));
+        events
+    };
+    let until_last = async |reason: &str, count: u32| {
+        until(async || {
+            let last = events().await.pop();
+            last.is_some_and(|it| it.reason == reason && it.count >= count)
+        })
+        .await;
+    };
+    assert_eq!(events().await, []);
+    for count in 1..=2 {
+        s2.swallow(true);
+        until(async || {
+            let events = events().await.into_iter();
+            let lost = events.filter(|it| it.message.starts_with("s2"));
+            lost.map(|it| it.count).sum::<u32>() >= count
+        })
+        .await;
+        s2.swallow(false);
+        until_last("Ready", count).await;
+    }
+    let all = events().await;
+    let lost = all.iter().find(|it| it.message.starts_with("s2"));
+    let message = &lost.unwrap().message;
+    assert!(message.contains(": not connected: "), "{message}");
+    let ready = all.last().unwrap();
+    assert_eq!((ready.message.as_str(), ready.count), ("", 2));
+    client.sync_fabric().await.unwrap();
+    sleep(Duration::from_millis(300)).await;
+    assert_eq!(events().await, all);
 }
 
 /// A member whose packets reach no other member.

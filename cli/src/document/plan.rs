@@ -38,6 +38,9 @@ struct PlannedSwitch<'a> {
     switch: &'a str,
     added: bool,
     removed: bool,
+    /// Why the controller is not connected to it.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    problem: &'a str,
     differences: Vec<Difference<'a>>,
     usage: Vec<Usage<'a>>,
 }
@@ -63,6 +66,7 @@ impl<'a> From<&'a api::PlanResponse> for Plan<'a> {
             switch: &it.switch,
             added: !it.is_there,
             removed: !it.remaining,
+            problem: &it.problem,
             differences: it.differences.iter().map(Into::into).collect(),
             usage: (it.fills.iter())
                 .map(|fill| Usage {
@@ -177,7 +181,11 @@ impl PlannedSwitch<'_> {
             (_, _, 0) => format!("{switch}: no changes\n"),
             (_, _, count) => format!("{switch}: {}\n", counted(count, "change")),
         };
+        let problem = match self.problem {
+            "" => String::new(),
+            problem => format!("{switch}: not connected: {problem}\n"),
+        };
         let changes = self.differences.iter().map(Difference::text);
-        head + &changes.collect::<String>()
+        problem + &head + &changes.collect::<String>()
     }
 }

@@ -1,5 +1,7 @@
 //! `ultima fabric`: shows the fabric, finds and repairs drift, drains elements, and plans changes.
 
+use std::time::Duration;
+
 use crate::common::{self, output, refused, refused_with};
 use serde_json::{Value, json};
 use ultima_tests::fabric::Fabric;
@@ -145,6 +147,74 @@ fn drain_names_the_ranks_without_another_path() {
         assert_eq!((code, text.as_str()), (0, "undrained s1/9-s2/9\n"));
         let all = document(&fabric(&stage, &["show", "-o", "json"]).1);
         assert_eq!(all[0]["health"], "up");
+    });
+}
+
+/// A switch with members, which is the only one of a job: its members run, and no tree avoids it.
+#[test]
+fn a_drain_of_a_switch_with_members_names_their_jobs() {
+    const NEAR: &str = "{ name: near, members: [h1, h2] }";
+    const FAR: &str = "{ name: far, members: [h3, h4] }";
+    Target::Sockets.run(Fabric::pair(), &[NEAR, TRAIN, FAR], |stage| {
+        let client = stage.controller.client();
+        stage.testbed.runtime.block_on(async {
+            for (job, hosts) in [
+                ("near", &["h1", "h2"][..]),
+                ("train", &["h1", "h2", "h3", "h4"]),
+            ] {
+                for host in hosts {
+                    let joined = client.join(job, host, Duration::ZERO).await;
+                    joined.expect("a seat");
+                }
+            }
+        });
+        let (code, text) = fabric(&stage, &["drain", "s1"]);
+        let expected = "drained s1\n\
+            job near has members at s1, which keep using it\n\
+            job train has members at s1, which keep using it\n";
+        assert_eq!((code, text.as_str()), (1, expected));
+        let (code, text) = fabric(&stage, &["drain", "s1", "-o", "json"]);
+        let drained = document(&text);
+        assert_eq!(code, 1, "{text}");
+        assert_eq!(drained["attached_jobs"], json!(["near", "train"]));
+        assert_eq!(drained["not_rerouted"], json!([]));
+        for job in ["near", "train"] {
+            let row = shown(&stage, "get", &format!("job/{job}"));
+            assert!(row.contains(" Running "), "{row}");
+        }
+        let whole = "s1: in sync\ns2: in sync\n";
+        assert_eq!(fabric(&stage, &["diff"]), (0, whole.into()));
+        let (code, text) = fabric(&stage, &["undrain", "s1"]);
+        assert_eq!((code, text.as_str()), (0, "undrained s1\n"));
+    });
+}
+
+/// A plan names a switch that the controller is not connected to.
+#[test]
+fn plan_names_a_switch_that_is_not_connected() {
+    Target::Sockets.run(Fabric::pair(), &[TRAIN], |stage| {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("job.yaml");
+        std::fs::write(&file, "{ name: more, members: [h1, h3] }").expect("written");
+        let file = file.to_str().expect("text");
+        stage.operate(1, async |_| {
+            let (code, text) = fabric(&stage, &["plan", "-f", file]);
+            assert_eq!(code, 0, "{text}");
+            let lines: Vec<&str> = text.lines().collect();
+            let at = lines
+                .iter()
+                .position(|it| it.starts_with("s2: not connected: "));
+            let at = at.unwrap_or_else(|| panic!("{text}"));
+            assert!(lines[at].contains("primary"), "{text}");
+            assert!(
+                lines[at + 1].starts_with("s2: ") && lines[at + 1].ends_with(" changes"),
+                "{text}"
+            );
+            assert!(!text.contains("s1: not connected"), "{text}");
+            let plan = document(&fabric(&stage, &["plan", "-f", file, "-o", "json"]).1);
+            assert_eq!(plan["switches"][0].get("problem"), None);
+            assert!(plan["switches"][1]["problem"].is_string(), "{plan}");
+        });
     });
 }
 

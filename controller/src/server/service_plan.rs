@@ -63,6 +63,12 @@ impl ControlService {
         planned.map_err(|error| Status::internal(error.to_string()))?
     }
 
+    /// Why the controller is not connected to one of its switches.
+    fn problem(&self, switch: &str) -> Option<String> {
+        let id = self.controller.fabric().switch_named(switch)?;
+        self.controller.client(id).err()
+    }
+
     fn plan(&self, fabric: &Fabric, forecast: &Forecast) -> api::PlanResponse {
         let jobs = forecast.jobs.iter().map(|(name, job)| api::PlannedJob {
             name: name.clone(),
@@ -82,6 +88,7 @@ impl ControlService {
             remaining: it.stays,
             differences: differences(&it.diff, names),
             fills: it.fills.iter().map(fill).collect(),
+            problem: self.problem(&it.switch).unwrap_or_default(),
         };
         api::PlanResponse {
             jobs: jobs.collect(),

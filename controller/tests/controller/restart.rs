@@ -150,6 +150,76 @@ async fn a_restart_restores_jobs_and_members_and_writes_nothing() {
     assert_eq!((job.id, next.id), (2, 4));
 }
 
+/// The client got no answer from the controller before.
+#[tokio::test]
+async fn a_request_that_is_repeated_after_a_restart_is_the_same_job() {
+    let Begun {
+        folder: _folder,
+        state,
+        switches: _switches,
+        text,
+        handle,
+    } = begin().await;
+    let keyed = |request| JobSpec {
+        request,
+        ..spec("train")
+    };
+    let created = handle.controller().create_job(&keyed(5)).await.unwrap();
+    handle.stop().await;
+    let handle = serve(&text, &state).await.unwrap();
+    let controller = handle.controller();
+    let again = controller.create_job(&keyed(5)).await.unwrap();
+    assert_eq!(created.job, again.job);
+    let other = controller.create_job(&keyed(6)).await.unwrap_err();
+    let refused = other.to_string();
+    assert!(refused.starts_with("job train already exists"), "{refused}");
+    assert_eq!(client(&handle).await.jobs().await.unwrap().len(), 1);
+}
+
+/// A switch that was given another P4 program while no controller ran is left alone, and plans say so.
+#[tokio::test]
+async fn a_plan_names_a_switch_with_another_program() {
+    let Begun {
+        folder: _folder,
+        state,
+        switches,
+        text,
+        handle,
+    } = begin().await;
+    // A controller without jobs does not start without each of its switches.
+    client(&handle)
+        .await
+        .create_job(&spec("old"))
+        .await
+        .unwrap();
+    handle.stop().await;
+    {
+        let mut s2 = switches[1].state();
+        let pipeline = s2.pipeline.as_mut().unwrap();
+        pipeline.cookie.as_mut().unwrap().cookie ^= 1;
+        for table in &mut pipeline.p4info.as_mut().unwrap().tables {
+            table.preamble.as_mut().unwrap().name.insert_str(0, "Other");
+        }
+    }
+    let handle = serve(&text, &state).await.unwrap();
+    let client = client(&handle).await;
+    let jobs = client.plan_jobs(&[], Vec::new(), &[spec("train")]).await;
+    let fabric = client.plan_fabric(&text).await;
+    for plan in [jobs, fabric] {
+        let [s1, s2] = &plan.unwrap().switches[..] else {
+            panic!("two switches")
+        };
+        assert_eq!(s1.problem, "");
+        let start = "switch s2 runs another P4 program (with table Other";
+        let end = "start the controller with --replace-pipeline to replace it";
+        let problem = &s2.problem;
+        assert!(
+            problem.starts_with(start) && problem.ends_with(end),
+            "{problem}"
+        );
+    }
+}
+
 /// The controller stopped before it committed the job, when entries were already installed.
 #[tokio::test]
 async fn entries_of_uncommitted_jobs_are_removed() {

@@ -10,6 +10,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Response, Status, Streaming};
+use ultima_p4runtime::v1::get_forwarding_pipeline_config_request::ResponseType;
 use ultima_p4runtime::v1::*;
 use ultima_p4runtime::{batch, rpc};
 
@@ -449,20 +450,22 @@ impl p4_runtime_server::P4Runtime for Service {
 
     async fn get_forwarding_pipeline_config(
         &self,
-        _: Request<GetForwardingPipelineConfigRequest>,
+        request: Request<GetForwardingPipelineConfigRequest>,
     ) -> Result<Response<GetForwardingPipelineConfigResponse>, Status> {
         let fault = self.before(Call::GetPipeline).await?;
-        let cookie = {
+        let has_p4info = request.into_inner().response_type() == ResponseType::P4infoAndCookie;
+        let config = {
             let state = self.state.lock().unwrap();
             let config = state.pipeline.as_ref();
             let none = || Status::failed_precondition("no program yet");
-            config.ok_or_else(none)?.cookie
+            let config = config.ok_or_else(none)?;
+            Some(ForwardingPipelineConfig {
+                cookie: config.cookie,
+                p4info: config.p4info.clone().filter(|_| has_p4info),
+                ..Default::default()
+            })
         };
         self.after(fault).await?;
-        let config = Some(ForwardingPipelineConfig {
-            cookie,
-            ..Default::default()
-        });
         Ok(Response::new(GetForwardingPipelineConfigResponse {
             config,
         }))

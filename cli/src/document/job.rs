@@ -222,3 +222,72 @@ impl Deleted {
 pub fn pending(switches: &str) -> String {
     format!("disconnected: {switches}; the controller removes the job there when they are back")
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use ultima_api::v1::{JobConditionKind, MemberState};
+
+    use super::*;
+
+    fn job(members: &[MemberState], conditions: &[JobConditionKind]) -> api::Job {
+        let member = |state: &MemberState| api::Member {
+            state: (*state).into(),
+            ..api::Member::default()
+        };
+        let condition = |kind: &JobConditionKind| api::JobCondition {
+            kind: (*kind).into(),
+            element: "s1".into(),
+            reason: "being written".into(),
+            since: 7,
+        };
+        api::Job {
+            members: members.iter().map(member).collect(),
+            conditions: conditions.iter().map(condition).collect(),
+            ..api::Job::default()
+        }
+    }
+
+    #[test]
+    fn conditions_have_a_kind_an_element_a_reason_and_a_time() {
+        for (kind, name) in [
+            (JobConditionKind::Pending, "pending"),
+            (JobConditionKind::Degraded, "degraded"),
+        ] {
+            let job = job(&[], &[kind]);
+            let shown = serde_json::to_value(Job::from(&job)).unwrap();
+            let expected = json!([
+                { "kind": name, "element": "s1", "reason": "being written", "since": 7 }
+            ]);
+            assert_eq!(shown["conditions"], expected);
+        }
+    }
+
+    #[test]
+    fn each_state_of_a_job_has_a_word() {
+        use JobConditionKind::{Degraded, Pending};
+        use MemberState::{Free, Joined, Left, Suspected};
+        let unfit = api::Job {
+            unfit: "no host h3".into(),
+            ..job(&[Free], &[Degraded])
+        };
+        let changing = api::Job {
+            next: Some(api::NextEpoch::default()),
+            ..job(&[Joined, Left], &[])
+        };
+        for (job, word) in [
+            (unfit, "Unfit"),
+            (job(&[Suspected], &[Pending, Degraded]), "Degraded"),
+            (job(&[Suspected], &[Pending]), "Pending"),
+            (job(&[Suspected, Free], &[]), "Suspected"),
+            (changing, "Changing"),
+            (job(&[Free, Free], &[]), "Idle"),
+            (job(&[Free, Joined], &[]), "Joining"),
+            (job(&[Left, Left], &[]), "Ended"),
+            (job(&[Left, Joined], &[]), "Leaving"),
+            (job(&[Joined, Joined], &[]), "Running"),
+        ] {
+            assert_eq!(status(&job), word, "{job:?}");
+        }
+    }
+}

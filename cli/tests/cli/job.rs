@@ -296,6 +296,63 @@ fn a_rank_waits_until_its_job_is_ready() {
     });
 }
 
+/// Without `--wait` a creation waits for the switch, and prints which one. With `--wait 0` it ends at once.
+#[test]
+fn a_creation_waits_for_an_absent_switch() {
+    Target::Sockets.run(Fabric::pair(), &[], |stage| {
+        let address = stage.controller.address();
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = |name: &str| {
+            let path = folder.path().join(name);
+            fs::write(&path, format!("{{ name: {name}, members: [h1, h3] }}")).expect("written");
+            path.to_str().expect("text").to_owned()
+        };
+        let (train, other) = (file("train"), file("other"));
+        let create = [
+            "job",
+            "create",
+            "--controller",
+            &address,
+            "-o",
+            "json",
+            "-f",
+        ];
+        let mut waiting = None;
+        stage.operate(1, async |_| {
+            let mut create_and_wait = common::ultima(&[&create[..], &[&train]].concat());
+            create_and_wait
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped());
+            let mut waits = create_and_wait.spawn().expect("it starts");
+            let mut errors = BufReader::new(waits.stderr.take().expect("piped"));
+            let mut line = String::new();
+            errors.read_line(&mut line).expect("a line");
+            let progress = "job train: 1/2 switches are ready; s2: not connected: ";
+            assert!(line.starts_with(progress), "{line}");
+
+            let at_once = output(&[&create[..], &[&other, "--wait", "0"]].concat());
+            assert_eq!(at_once.status.code(), Some(0), "{at_once:?}");
+            assert_eq!(at_once.stderr, b"");
+            let created = document(&String::from_utf8_lossy(&at_once.stdout));
+            assert_eq!(created["name"], "other");
+            // The other switch may be `pending`.
+            let conditions = created["conditions"].as_array().expect("a list");
+            let of_s2 = conditions.iter().find(|it| it["element"] == "s2");
+            assert_eq!(of_s2.expect("a condition")["kind"], "degraded");
+            assert!(waits.try_wait().expect("a child").is_none(), "it waits");
+            waiting = Some((waits, errors));
+        });
+        let (waits, _errors) = waiting.expect("started");
+        let created = waits.wait_with_output().expect("it ends");
+        assert_eq!(created.status.code(), Some(0), "{created:?}");
+        let created = document(&String::from_utf8_lossy(&created.stdout));
+        assert_eq!(
+            (&created["name"], &created["conditions"]),
+            (&json!("train"), &json!([]))
+        );
+    });
+}
+
 /// The command deletes all jobs before it waits, and `--wait` bounds the time for all of them.
 #[test]
 fn a_grid_is_deleted_as_a_whole_while_a_switch_is_disconnected() {

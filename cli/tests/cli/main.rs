@@ -13,6 +13,7 @@ mod docs;
 mod fabric;
 mod get;
 mod job;
+mod keys;
 mod lab;
 mod metrics;
 mod operation_trace;

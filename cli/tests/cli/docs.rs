@@ -361,6 +361,34 @@ fn paths_in_the_text_exist() {
     }
 }
 
+/// The last cell of a claim has files, each with its tests: `FILE`: `test`, `test`; `FILE`: `test`.
+#[test]
+fn the_tests_of_each_security_claim_exist() {
+    let page = fs::read_to_string(root().join("docs/security.md")).expect("text");
+    let (_, claims) = page.split_once("| claim | how | test |").expect("a table");
+    let (claims, _) = claims.split_once("\n\n").expect("its end");
+    let mut tests = 0;
+    for claim in claims.lines().skip(2) {
+        let cells = claim.trim_end_matches(" |").rsplit_once("| ");
+        let (_, cell) = cells.unwrap_or_else(|| panic!("{claim}"));
+        for of_file in cell.split("; ") {
+            let spans: Vec<&str> = of_file.split('`').skip(1).step_by(2).collect();
+            let [file, names @ ..] = &spans[..] else {
+                panic!("{claim}")
+            };
+            let path = root().join(file);
+            let text = fs::read_to_string(path).unwrap_or_else(|error| panic!("{file}: {error}"));
+            assert!(!names.is_empty(), "{claim}");
+            for name in names {
+                let is_there = text.contains(&format!("fn {name}("));
+                assert!(is_there, "docs/security.md: {file} has no test {name}");
+                tests += 1;
+            }
+        }
+    }
+    assert!(tests > 15, "only {tests}");
+}
+
 /// A heading as the part of a link behind `#`.
 fn anchor(heading: &str) -> String {
     let text = heading.trim().to_lowercase();

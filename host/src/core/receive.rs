@@ -62,6 +62,7 @@ impl Core {
         } else if (self.members).heard(header.source, id.step, self.newest_step) {
             for operation in self.operations.iter_mut().filter(|o| o.id.step < id.step) {
                 operation.source_is_past(now, header.source);
+                operation.is_behind(now);
             }
         }
         let may_start = match self.newest_step {

@@ -255,6 +255,7 @@ impl Core {
         {
             for operation in self.operations.iter_mut().filter(|o| o.id == id) {
                 operation.all_sent(now, rank);
+                operation.is_behind(now);
             }
         }
         self.settle(now);

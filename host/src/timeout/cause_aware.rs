@@ -91,7 +91,11 @@ impl CauseAware {
         let mut now = Bits::default();
         now.reset(ranks.into());
         Self {
-            limits,
+            limits: Bounds {
+                // Without slack, bounds are too short to cost another step.
+                catches_up: !slack.is_zero(),
+                ..limits
+            },
             slack,
             ranks,
             buckets: Buckets::default(),

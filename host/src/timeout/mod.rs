@@ -67,6 +67,7 @@ impl Timeouts {
             t_s: config.t_s,
             t_b: config.t_b,
             grace: [None; 2],
+            catches_up: false,
         };
         match self {
             Timeouts::Fixed => Box::new(fixed::Fixed::new(limits)),
@@ -111,6 +112,8 @@ pub(crate) struct Bounds {
     pub(crate) t_b: Duration,
     /// By stage: time for missing packets once every rank's last packets have begun to arrive.
     pub(crate) grace: [Option<Duration>; 2],
+    /// True if the rank waits less once another one has started a later step: see [`Bounds::behind`].
+    pub(crate) catches_up: bool,
 }
 
 impl Bounds {
@@ -209,6 +212,14 @@ impl Bounds {
         }
     }
 
+    /// How long this rank still waits for contributions, and in all, once another rank has started a later step. There the
+    /// other rank waits for this one's contributions for t_S, and then for its aggregates. A rank that waited for longer
+    /// would miss that step too, for packets of a stopped rank that some have and others never get.
+    pub(crate) fn behind(&self) -> Option<[Duration; 2]> {
+        let most = self.t_s.min(self.t_b - self.t_s);
+        self.catches_up.then(|| [most / 2, most * 3 / 4])
+    }
+
     /// The given bounds, limited to `limits`. t_B exceeds t_S by at least a sixteenth: aggregates of a later
     /// flush would be late. A duration equal to a bound is in time.
     fn within(t_s: Duration, t_b: Duration, grace: [Option<Duration>; 2], limits: Bounds) -> Self {
@@ -219,6 +230,7 @@ impl Bounds {
             t_s,
             t_b: t_b.min(limits.t_b),
             grace,
+            ..limits
         }
     }
 }

@@ -94,6 +94,7 @@ mod tests {
             t_s: 60 * MS,
             t_b: 100 * MS,
             grace: [None; 2],
+            catches_up: false,
         };
         let mut policy = Published::new(limits, 2);
         let operation = |policy: &mut Published, scatter: u32, gather: u32| {

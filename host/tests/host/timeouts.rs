@@ -76,6 +76,44 @@ fn slack_extends_the_learned_bounds() {
     }
 }
 
+/// Rank 0 stops after its aggregates of step 1 have reached rank 2 alone. The ranks that wait for them start step 2 in time for
+/// rank 2, so that only rank 0's packets are missing.
+#[test]
+fn a_stopped_rank_sets_the_others_apart_by_less_than_they_wait() {
+    let mut network = Network::new(&Config {
+        t_s: 600 * MS,
+        t_b: 1000 * MS,
+        timeouts: Timeouts::CauseAware,
+        slack: 60 * MS,
+        ..config(RANKS)
+    });
+    network.faults = Box::new(|header, to| {
+        let lost = header.source == 0
+            && match header.step {
+                0 => false,
+                1 => header.kind != Kind::Scatter && to != 2,
+                _ => true,
+            };
+        if lost { vec![] } else { vec![Duration::ZERO] }
+    });
+    let mut outcomes: Vec<(u16, Outcome)> = Vec::new();
+    network.run_ranks(|_, rank, done| {
+        let step = done.as_ref().map_or(0, |done| done.outcome.id.step + 1);
+        outcomes.extend(done.map(|done| (rank, done.outcome)));
+        let steps = if rank == 0 { 2 } else { 8 };
+        let id = OperationId { step, bucket: 0 };
+        (step < steps).then(|| (Duration::ZERO, id, vec![1.0; LEN]))
+    });
+    let of_others = outcomes.iter().filter(|(rank, _)| *rank != 0);
+    let mut missed = 0;
+    for (rank, outcome) in of_others {
+        let from: Vec<u16> = outcome.missing_from(*rank).map(|(from, _)| from).collect();
+        assert!(from.is_empty() || from == [0], "rank {rank}: {outcome:?}");
+        missed += from.len();
+    }
+    assert!(missed > 0);
+}
+
 /// A deadline that a running job gets bounds its next operations, and never exceeds the configured one.
 #[test]
 fn a_deadline_set_later_ends_operations() {

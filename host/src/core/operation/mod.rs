@@ -44,6 +44,8 @@ pub(super) struct Operation {
     bounds: Bounds,
     flush_at: Time,
     flushed: bool,
+    /// True if another rank is known to have started a later step.
+    knows_behind: bool,
     /// By stage: when the time for missing packets ends, once every rank's last packets have begun to arrive.
     early_at: [Option<Time>; 2],
     pub(super) deadline: Time,
@@ -130,6 +132,7 @@ impl Operation {
             bounds,
             flush_at: now + bounds.t_s,
             flushed: false,
+            knows_behind: false,
             early_at: [None; 2],
             deadline: now + bounds.t_b,
             outbox: Outbox::new(config, &layout, (id, part), (incast, bounds), now),
@@ -210,6 +213,15 @@ impl Operation {
         if let Some(waiting) = &mut self.waiting {
             waiting.reduce.sent_after(arrival, source);
             waiting.collect.sent_after(arrival, source);
+        }
+    }
+
+    /// Notes that another rank has started a later step.
+    pub(super) fn is_behind(&mut self, now: Time) {
+        if let Some([flush, end]) = self.bounds.behind().filter(|_| !self.knows_behind) {
+            self.knows_behind = true;
+            self.flush_at = self.flush_at.min(now + flush);
+            self.deadline = self.deadline.min(now + end);
         }
     }
 

@@ -3,3 +3,4 @@
 mod job;
 mod metrics;
 mod rendezvous;
+mod stopped;

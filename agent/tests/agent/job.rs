@@ -29,7 +29,7 @@ fn own_ip() -> Ipv4Addr {
 }
 
 /// Free addresses on loopback, one per rank.
-fn addresses(ranks: usize) -> Vec<SocketAddr> {
+pub(crate) fn addresses(ranks: usize) -> Vec<SocketAddr> {
     let ip = own_ip();
     let bind = || UdpSocket::bind((ip, 0)).expect("binds");
     let sockets: Vec<UdpSocket> = (0..ranks).map(|_| bind()).collect();

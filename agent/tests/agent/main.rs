@@ -1,5 +1,7 @@
 //! The tests of `ultima-agent`: one binary, so that they link once.
 
 mod job;
+mod lossless;
 mod metrics;
 mod rendezvous;
+mod stopped;

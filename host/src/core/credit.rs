@@ -90,6 +90,8 @@ struct Blocked {
     since: Time,
     ask_at: Time,
     pause: Duration,
+    /// Requests sent.
+    asked: u32,
 }
 
 /// Another rank as a source.
@@ -201,9 +203,11 @@ impl Credit {
                     _ => now + pause,
                 },
                 pause,
+                asked: 0,
             }
         });
-        match now.since(blocked.since) >= stall_after {
+        // A rank that was itself stopped has not asked, and may not have read the grant that came meanwhile.
+        match blocked.asked >= ASKS && now.since(blocked.since) >= stall_after {
             true => Flow::Stalled,
             false => Flow::Blocked,
         }
@@ -376,6 +380,7 @@ impl Credit {
             {
                 blocked.pause = (blocked.pause * 2).min(LAST_ASK);
                 blocked.ask_at = now + blocked.pause;
+                blocked.asked += 1;
                 return Some((rank, Message::Request { last }));
             }
         }

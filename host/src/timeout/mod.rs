@@ -213,10 +213,11 @@ impl Bounds {
     }
 
     /// How long this rank still waits for contributions, and in all, once another rank has started a later step. There the
-    /// other rank waits for this one for t_S: a rank that waited for longer would miss that step too, for
-    /// packets of a stopped rank that some have and others never get.
+    /// other rank waits for this one's contributions for t_S, and then for its aggregates. A rank that waited for longer
+    /// would miss that step too, for packets of a stopped rank that some have and others never get.
     pub(crate) fn behind(&self) -> Option<[Duration; 2]> {
-        self.catches_up.then(|| [self.t_s / 2, self.t_s * 3 / 4])
+        let most = self.t_s.min(self.t_b - self.t_s);
+        self.catches_up.then(|| [most / 2, most * 3 / 4])
     }
 
     /// The given bounds, limited to `limits`. t_B exceeds t_S by at least a sixteenth: aggregates of a later

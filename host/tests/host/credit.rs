@@ -165,6 +165,42 @@ fn a_stopped_rank_does_not_stop_the_others() {
     }
 }
 
+/// A rank that was stopped while it waited for credit still sends its contributions.
+#[test]
+fn a_rank_that_was_stopped_reads_grants_before_it_gives_up() {
+    let mut cores = [0, 1].map(|rank| {
+        let config = Config {
+            rank,
+            gather: Gather::Unicast,
+            ..buffered(2, 4)
+        };
+        let mut core = Core::new(config).expect("valid");
+        core.start(Time::ZERO, id(0), vec![1.0; 600])
+            .expect("starts");
+        core
+    });
+    let mut buf = vec![0; cores[0].max_datagram()];
+    let mut now = Time::ZERO;
+    // It has no credit left.
+    while let Some(sent) = cores[0].next_datagram(now, &mut buf) {
+        cores[1].handle_datagram(now, &buf[..sent.len]);
+    }
+    assert!(cores[0].totals().phases.scatter.sent < 10);
+    now = now + cores[0].config().t_s * 9 / 10;
+    // First it sends, then it receives, several times at once.
+    for _ in 0..100 {
+        for [from, to] in [[0, 1], [1, 0]] {
+            while let Some(sent) = cores[from].next_datagram(now, &mut buf) {
+                cores[to].handle_datagram(now, &buf[..sent.len]);
+            }
+        }
+    }
+    for core in &cores {
+        let scatter = core.totals().phases.scatter;
+        assert_eq!((scatter.sent, scatter.never_sent), (scatter.slots, 0));
+    }
+}
+
 /// A forged sequence number, in data or in a request, delays its victim until the victim asks for credit.
 #[test]
 fn forged_sequence_numbers_stop_no_sender() {

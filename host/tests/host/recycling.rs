@@ -9,7 +9,8 @@ use crate::common::training::{Rank, SLOT, T_B, errors, id, recycling};
 use crate::common::*;
 use proptest::prelude::*;
 use ultima_host::{
-    Coding, Config, Core, EarlyBounds, Element, Gather, Layout, RecyclingCounters, Time,
+    Coding, Config, Core, EarlyBounds, Element, Gather, Layout, ReceiveBuffer, RecyclingCounters,
+    Time,
 };
 use ultima_testing::cases;
 use ultima_wire::{Header, Kind, RepairRequest, Requested, Ticks};
@@ -110,13 +111,19 @@ struct Schedule {
     jitter: u64,
     /// Probability that a rank computes for up to three times t_B.
     stragglers: f64,
+    /// Packets that each rank has room for. None: no flow control.
+    room: Option<u32>,
 }
 
 fn schedule() -> impl Strategy<Value = Schedule> {
     let share = |most: f64| prop_oneof![Just(0.0), 0.0..most];
     (
         (2u16..=5, 1usize..300, 1u32..8, any::<bool>(), 0u32..4),
-        (any::<u64>(), prop::sample::select(&Element::ALL[..])),
+        (
+            any::<u64>(),
+            prop::sample::select(&Element::ALL[..]),
+            prop::option::of(8u32..100),
+        ),
         prop_oneof![Just(0.0), 0.0..0.3, Just(0.9)],
         share(0.5),
         share(0.5),
@@ -126,7 +133,7 @@ fn schedule() -> impl Strategy<Value = Schedule> {
         .prop_map(
             |(
                 (ranks, len, steps, multicast, reorder),
-                (seed, element),
+                (seed, element, room),
                 loss,
                 duplicates,
                 cuts,
@@ -150,6 +157,7 @@ fn schedule() -> impl Strategy<Value = Schedule> {
                     cuts,
                     jitter,
                     stragglers,
+                    room,
                 }
             },
         )
@@ -167,6 +175,7 @@ proptest! {
             gather: schedule.gather,
             reorder: schedule.reorder,
             element: schedule.element,
+            receive_buffer: schedule.room.map(|packets| ReceiveBuffer { packets }),
             ..recycling(ranks, 1000)
         });
         network.fifo = false;

@@ -6,6 +6,7 @@ use std::process::Child;
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
+use ultima_testing::per_run;
 use ultima_tests::needs;
 
 use crate::common::wait_until;
@@ -193,6 +194,43 @@ fn four_ranks_lose_nothing_without_a_rate() {
     for report in lab.agents(&hosts, &options) {
         let summary = &report["ranks"][0]["summary"];
         assert_eq!(summary["closed_by"]["complete"], 2, "{summary}");
+    }
+    lab.down();
+}
+
+/// With default settings every packet of thousands of multicast operations arrives, once and in time.
+#[test]
+fn operations_through_the_group_lose_nothing() {
+    if !needs::interfaces() {
+        return;
+    }
+    let lab = Lab::of_file(&topology("star4.yaml"), &[]);
+    lab.create("{ name: train, members: [h1, h2, h3, h4] }");
+    let hosts = ["h1", "h2", "h3", "h4"].map(|host| (host, 1));
+    let repeat = per_run(50, 10_000);
+    let text = repeat.to_string();
+    let work = [
+        "--allreduce",
+        "10000",
+        "--repeat",
+        &text,
+        "--deadline",
+        "5s",
+    ];
+    let options = [&["--job", "train", "--output=json"][..], &work].concat();
+    for report in lab.agents(&hosts, &options) {
+        let summary = &report["ranks"][0]["summary"];
+        assert_eq!(summary["whole"], repeat, "{summary}");
+        assert_eq!(summary["closed_by"]["complete"], repeat, "{summary}");
+        assert_eq!(summary["rejected"], serde_json::json!({}), "{summary}");
+        let count = |what: &str| summary[what].as_u64().expect(what);
+        assert_eq!((count("send_errors"), count("too_long")), (0, 0));
+        // As in `agree`.
+        assert_eq!(
+            count("packets_received") * 4,
+            count("packets_sent") * 2 * 3,
+            "{summary}"
+        );
     }
     lab.down();
 }

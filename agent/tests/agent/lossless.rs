@@ -1,0 +1,216 @@
+//! Jobs with default settings lose nothing: learned timeouts, congestion control, credit and dynamic incast, packets sealed and
+//! as long as the MTU allows. Packets pass the kernel, at loopback or over a veth pair.
+
+use std::fs::File;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::thread;
+use std::time::Duration;
+
+use nix::sched::{CloneFlags, setns, unshare};
+use ultima_agent::job::{Addresses, Job, JobBuilder};
+use ultima_host::Report;
+use ultima_testing::{per_run, skipped};
+
+use crate::job::addresses;
+
+/// Longer than the default, so that the slack of learned timeouts is as long as a busy machine stops a rank: seconds.
+const DEADLINE: Duration = Duration::from_secs(60);
+/// Each test holds it: two of them at a time have more threads than the machine can run in time.
+static MACHINE: Mutex<()> = Mutex::new(());
+
+/// Two network namespaces with a veth pair between them. Its files alone keep them.
+struct Veth {
+    namespaces: [File; 2],
+}
+
+impl Veth {
+    /// None if this process may not make it.
+    fn new() -> Option<Self> {
+        let namespace = || {
+            let made = thread::spawn(|| {
+                unshare(CloneFlags::CLONE_NEWNET).ok()?;
+                File::open("/proc/thread-self/ns/net").ok()
+            });
+            made.join().expect("no panic")
+        };
+        let veth = Self {
+            namespaces: [namespace()?, namespace()?],
+        };
+        let peer = veth.path(1).display().to_string();
+        let pair = ["link", "add", "veth0", "type", "veth", "peer", "veth0"];
+        veth.ip(0, &[&pair[..], &["netns", &peer]].concat());
+        for end in 0..2 {
+            let address = format!("{}/24", Self::address(end));
+            veth.ip(end, &["address", "add", &address, "dev", "veth0"]);
+            veth.ip(end, &["link", "set", "veth0", "up"]);
+            veth.ip(end, &["link", "set", "lo", "up"]);
+        }
+        Some(veth)
+    }
+
+    fn path(&self, end: usize) -> PathBuf {
+        use std::os::fd::AsRawFd;
+        let descriptor = self.namespaces[end].as_raw_fd();
+        format!("/proc/{}/fd/{descriptor}", std::process::id()).into()
+    }
+
+    /// Moves the calling thread, and those that it starts, to one end.
+    fn enter(&self, end: usize) {
+        setns(&self.namespaces[end], CloneFlags::CLONE_NEWNET).expect("root may");
+    }
+
+    fn ip(&self, end: usize, arguments: &[&str]) {
+        thread::scope(|scope| {
+            let run = scope.spawn(|| {
+                self.enter(end);
+                Command::new("ip")
+                    .args(arguments)
+                    .stdin(Stdio::null())
+                    .status()
+            });
+            let status = run.join().expect("no panic").expect("ip runs");
+            assert!(status.success(), "ip {arguments:?}: {status}");
+        });
+    }
+
+    fn address(end: usize) -> Ipv4Addr {
+        Ipv4Addr::new(10, 77, 0, 1 + end as u8)
+    }
+}
+
+/// The network between the ranks.
+enum Network {
+    /// The loopback interface, with slots of this many bytes, or as long as it allows.
+    Loopback(Option<usize>),
+    /// The ranks are at its two ends in turn.
+    Veth(Veth),
+}
+
+/// The end of a veth pair at which `rank` is.
+fn end(rank: usize) -> usize {
+    rank % 2
+}
+
+impl Network {
+    fn addresses(&self, ranks: usize) -> Vec<SocketAddr> {
+        match self {
+            Network::Loopback(_) => addresses(ranks),
+            // No other program has ports there.
+            Network::Veth(_) => (0..ranks)
+                .map(|rank| SocketAddr::from((Veth::address(end(rank)), 7000 + rank as u16)))
+                .collect(),
+        }
+    }
+
+    /// Starts the job of `rank` on the calling thread, which is its own.
+    fn start(&self, rank: usize, addresses: &[SocketAddr]) -> Job {
+        let rendezvous = Addresses::new(rank, addresses.iter().copied());
+        let mut builder = JobBuilder::default().rendezvous(rendezvous);
+        let settings = builder.settings_mut();
+        settings.t_b = DEADLINE;
+        match self {
+            Network::Loopback(slot_bytes) => {
+                settings.shared_memory = false;
+                settings.slot_bytes = *slot_bytes;
+            }
+            Network::Veth(veth) => veth.enter(end(rank)),
+        }
+        builder.start().expect("it starts")
+    }
+
+    /// Runs `steps` steps of these buckets, all in flight together. Every packet counts, and is sent once.
+    fn loses_nothing(&self, ranks: usize, steps: u32, buckets: &[usize]) {
+        let addresses = self.addresses(ranks);
+        let reports: Vec<Report> = thread::scope(|scope| {
+            let addresses = &addresses;
+            let start =
+                |rank| scope.spawn(move || average(self.start(rank, addresses), steps, buckets));
+            let threads: Vec<_> = (0..ranks).map(start).collect();
+            threads
+                .into_iter()
+                .map(|rank| rank.join().expect("no panic"))
+                .collect()
+        });
+        let (mut sent, mut came) = (0, 0);
+        for report in reports {
+            let totals = &report.totals;
+            let operations = u64::from(steps) * buckets.len() as u64;
+            assert_eq!(totals.operations, operations, "{report:?}");
+            let lost = totals.lost.scatter.total() + totals.lost.gather.total();
+            assert_eq!((lost, totals.rejected.total()), (0, 0), "{report:?}");
+            for phase in [totals.phases.scatter, totals.phases.gather] {
+                let wrong = (
+                    phase.never_sent,
+                    phase.late,
+                    phase.duplicates,
+                    phase.refused,
+                );
+                assert_eq!(wrong, (0, 0, 0, 0), "{report:?}");
+                assert_eq!(phase.sent, phase.slots, "{report:?}");
+                (sent, came) = (sent + phase.sent, came + phase.in_time);
+            }
+            assert_eq!(report.link, Default::default());
+        }
+        assert_eq!(came, sent);
+    }
+
+    /// Jobs of 2 to 16 ranks, buckets of 4 KB to 100 MB. More than ten thousand operations in a full run.
+    fn all(&self) {
+        for (ranks, few, many, buckets) in [
+            (2, 50, 6000, &[1000][..]),
+            (2, 5, 400, &[250_000]),
+            (3, 0, 6, &[25_000_000]),
+            (4, 0, 4, &[25_000_000]),
+            (4, 5, 700, &[300_000, 5, 70_000]),
+            (4, 1, 15, &[1_500_000, 1_500_000, 1_500_000, 1_500_000]),
+            (9, 3, 500, &[100_000, 100_000]),
+            (16, 2, 400, &[20_000, 1000, 50_000]),
+        ] {
+            let steps = per_run(few, many);
+            if steps > 0 {
+                self.loses_nothing(ranks, steps, buckets);
+            }
+        }
+    }
+}
+
+/// Averages as one rank, and returns its counters.
+fn average(job: Job, steps: u32, buckets: &[usize]) -> Report {
+    let (own, mean) = (f32::from(job.rank()), f32::from(job.ranks() - 1) / 2.0);
+    for _ in 0..steps {
+        let start = |(bucket, len): (u16, &usize)| job.all_reduce_bucket(bucket, vec![own; *len]);
+        let pending: Vec<_> = (0..).zip(buckets).map(start).collect();
+        for pending in pending {
+            let reduced = pending.wait().expect("it ends");
+            assert!(reduced.outcome.is_whole(), "{:?}", reduced.outcome);
+            let errors = reduced.values.iter().map(|value| (value - mean).abs());
+            let error = errors.fold(0.0, f32::max);
+            assert!(error < 1e-4, "error {error} of {:?}", reduced.outcome);
+        }
+    }
+    job.finish(Duration::from_millis(50)).expect("it finishes")
+}
+
+#[test]
+fn nothing_is_lost_at_loopback() {
+    let _machine = MACHINE.lock();
+    Network::Loopback(None).all();
+}
+
+#[test]
+fn nothing_is_lost_at_loopback_in_short_packets() {
+    let _machine = MACHINE.lock();
+    Network::Loopback(Some(1408)).all();
+}
+
+#[test]
+fn nothing_is_lost_over_a_veth_pair() {
+    let _machine = MACHINE.lock();
+    match Veth::new() {
+        Some(veth) => Network::Veth(veth).all(),
+        None => skipped("only root may add namespaces"),
+    }
+}

@@ -129,11 +129,11 @@ pub use p4info::{
     ValueSetInfo,
 };
 pub use pre::{CloneSession, Pre, Replica};
-pub use profile::{GroupMember, GroupView, PortState, Profile, SizeSemantics, Watch};
+pub use profile::{GroupMember, GroupView, PortState, Profile};
 pub use register::Register;
 pub use table::{
     ActionCall, ActionScope, EntryAction, EntryRef, EntryView, FieldMatch, Match, MatchKind,
-    OneShot, SizeUnit, Table, TableEntry, TableMut, WeightedCall,
+    OneShot, Table, TableEntry, TableMut, WeightedCall,
 };
 pub use value_set::ValueSet;
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use ultima_p4runtime::config::v1::action_profile::SelectorSizeSemantics;
+use ultima_p4runtime::config::v1::action_profile::SelectorSizeSemantics::SumOfMembers;
 use ultima_p4runtime::config::v1::p4_bitstring_like_type_spec::TypeSpec as BitType;
 use ultima_p4runtime::config::v1::p4_data_type_spec::TypeSpec;
 use ultima_p4runtime::config::v1::p4_new_type_spec::Representation;
@@ -15,7 +15,7 @@ use ultima_p4runtime::config::v1::{
 
 use crate::engine::{
     self, ActionInfo, ActionScope, ArrayInfo, DigestInfo, DigestType, Engine, FieldInfo, Limits,
-    LoadError, MatchKind, MetadataInfo, ProfileInfo, SizeSemantics, TableInfo, ValueSetInfo,
+    LoadError, MatchKind, MetadataInfo, ProfileInfo, TableInfo, ValueSetInfo,
 };
 
 /// A type that this switch rejects.
@@ -69,7 +69,8 @@ pub fn translate(p4info: &P4Info) -> Result<engine::P4Info, LoadError> {
     found.registers = arrays(registers)?;
     for profile in &p4info.action_profiles {
         let (id, name) = name_of("an action profile", &profile.preamble)?;
-        found.profiles.insert(name, profile_info(id, profile));
+        let info = profile_info(id, &name, profile)?;
+        found.profiles.insert(name, info);
     }
     for set in &p4info.value_sets {
         let (id, name) = name_of("a value set", &set.preamble)?;
@@ -144,21 +145,21 @@ fn arrays<'a>(
     named.collect()
 }
 
-fn profile_info(id: u32, profile: &ActionProfile) -> ProfileInfo {
-    let semantics = match &profile.selector_size_semantics {
-        Some(SelectorSizeSemantics::SumOfMembers(members)) => SizeSemantics::SumOfMembers {
-            max_weight: u32::try_from(members.max_member_weight).unwrap_or(0),
-        },
-        _ => SizeSemantics::SumOfWeights,
-    };
-    ProfileInfo {
+fn profile_info(id: u32, name: &str, profile: &ActionProfile) -> Result<ProfileInfo, LoadError> {
+    let at = || format!("action profile {name}");
+    if let Some(SumOfMembers(_)) = profile.selector_size_semantics {
+        let what = "@selector_size_semantics(\"sum_of_members\")";
+        return Err(LoadError::unsupported(what, at()));
+    }
+    if profile.weights_disallowed {
+        return Err(LoadError::unsupported("a selector without weights", at()));
+    }
+    Ok(ProfileInfo {
         id,
         with_selector: profile.with_selector,
         size: u64::try_from(profile.size).unwrap_or(0),
         max_group_size: u32::try_from(profile.max_group_size).unwrap_or(0),
-        semantics,
-        weights_disallowed: profile.weights_disallowed,
-    }
+    })
 }
 
 fn scope_of(table: &str, action: &ActionRef) -> Result<(u32, ActionScope), LoadError> {

@@ -14,8 +14,7 @@ mod write;
 
 pub use direct::EntryRef;
 pub use entry::{
-    ActionCall, EntryAction, EntryView, FieldMatch, Match, OneShot, SizeUnit, TableEntry,
-    WeightedCall,
+    ActionCall, EntryAction, EntryView, FieldMatch, Match, OneShot, TableEntry, WeightedCall,
 };
 pub use key::MatchKind;
 pub(super) use key::{Key, KeyField, Owner, Part};

@@ -117,8 +117,8 @@ pub struct ValueSetInfo {
 pub struct DigestInfo {
     /// The digest's id.
     pub id: u32,
-    /// The type of a message; `None` for a type that the interpreter does not support.
-    pub data: Option<DigestType>,
+    /// The type of a message, or the part of it that is not supported: a program that sends the digest does not load.
+    pub data: Result<DigestType, String>,
 }
 
 /// A field of a controller header.

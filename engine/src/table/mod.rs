@@ -290,16 +290,6 @@ impl Table {
         })
     }
 
-    /// Returns the positions of the table's actions among the program's.
-    pub(super) fn runs(&self) -> impl Iterator<Item = usize> {
-        self.declared.actions.iter().map(|action| action.action)
-    }
-
-    /// Returns the field that takes the direct meter's colour.
-    pub(super) fn color(&self) -> Option<Slot> {
-        self.declared.meter.map(|meter| meter.color)
-    }
-
     /// Returns the nodes that may follow the table.
     pub(super) fn branches(&self) -> Vec<Next> {
         let actions = self.declared.actions.iter();

@@ -119,7 +119,7 @@ mod value;
 mod value_set;
 mod word;
 
-pub use controller_header::{ControllerHeader, ControllerHeaders, Metadata, MetadataError};
+pub use controller_header::{ControllerHeader, ControllerHeaders, Metadata};
 pub use counter::{Counter, CounterCell};
 pub use digest::{Digest, DigestMessage, DigestType, DigestValue};
 pub use error::{ControlError, ErrorKind, LoadError};

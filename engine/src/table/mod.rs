@@ -75,8 +75,6 @@ struct Entry {
     is_const: bool,
     /// Only used in tables with idle timeouts.
     age: Age,
-    /// Position in the order of insertion, which is the order of reads.
-    order: u64,
 }
 
 impl Entry {
@@ -91,7 +89,6 @@ impl Entry {
             metadata: Vec::new(),
             is_const: false,
             age: Age::default(),
-            order: 0,
         }
     }
 }
@@ -148,7 +145,6 @@ pub struct Table {
     entries: Vec<Option<Entry>>,
     free: Vec<u32>,
     default: Entry,
-    inserted: u64,
     alarms: Alarms,
 }
 
@@ -174,7 +170,6 @@ impl Table {
             entries,
             free,
             default,
-            inserted: 0,
             alarms: Alarms::default(),
         })
     }
@@ -302,9 +297,7 @@ impl Table {
 
     /// Iterates over entries without the default entry, oldest first.
     pub fn entries(&self) -> impl Iterator<Item = EntryView> + '_ {
-        let mut live: Vec<_> = self.entries.iter().flatten().collect();
-        live.sort_by_key(|entry| entry.order);
-        live.into_iter().map(|entry| self.view(entry))
+        self.entries_from(0).map(|(_, entry)| entry)
     }
 
     /// Iterates over entries and their positions, starting at `place`, without the default entry. Supports reads in several steps,

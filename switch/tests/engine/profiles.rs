@@ -207,7 +207,7 @@ fn members_in_use_cannot_go() {
         refused(spread.delete_member(3)).0,
         ErrorKind::FailedPrecondition
     );
-    testbed.engine.table_mut(table).unwrap().clear();
+    testbed.clear(EXACT.1);
     let spread = profile(&mut testbed, "Choose.spread");
     spread.delete_member(3).unwrap();
     let left: Vec<_> = spread.members_from(0).map(|(id, _)| id).collect();
@@ -403,8 +403,7 @@ fn sets_and_groups_are_not_mixed() {
         refused(counted.insert_group(1, Vec::new(), 0)).0,
         ErrorKind::InvalidArgument
     );
-    let table = testbed.table(COUNTED.1);
-    testbed.engine.table_mut(table).unwrap().clear();
+    testbed.clear(COUNTED.1);
     let counted = profile(&mut testbed, "counted_selector");
     counted.insert_member(1, &call).unwrap();
 

@@ -60,11 +60,11 @@ fn unknown_constructs_are_rejected_by_name() {
     let action = "/actions/1/primitives/1";
     assert_eq!(
         changed(&format!("{action}/op"), json!("teleport")),
-        "action Serve.truncate_frame, teleport: primitive teleport is not supported by this switch"
+        "action Serve.truncate_frame, teleport: primitive teleport with 1 parameter is not supported by this switch"
     );
     assert_eq!(
         changed(&format!("{action}/parameters"), json!([])),
-        "action Serve.truncate_frame, truncate: it does not take 0 parameters"
+        "action Serve.truncate_frame, truncate: primitive truncate with 0 parameters is not supported by this switch"
     );
     assert_eq!(
         changed("/__meta__/version", json!([3, 0])),

@@ -4,7 +4,6 @@ mod direct;
 mod entry;
 mod explain;
 mod idle;
-mod interval;
 mod key;
 mod matcher;
 mod signature;
@@ -295,7 +294,7 @@ impl Table {
             .collect()
     }
 
-    /// Iterates over entries without the default entry, oldest first.
+    /// Iterates over entries without the default entry.
     pub fn entries(&self) -> impl Iterator<Item = EntryView> + '_ {
         self.entries_from(0).map(|(_, entry)| entry)
     }

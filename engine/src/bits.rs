@@ -93,15 +93,6 @@ impl Slot {
         }
     }
 
-    /// Whether the two have a bit in common, in one buffer, or a machine word.
-    pub fn overlaps(self, other: Slot) -> bool {
-        if self.word || other.word {
-            return self.byte == other.byte;
-        }
-        let ends_before = |a: Slot, b: Slot| a.bit() + a.width as usize <= b.bit();
-        !ends_before(self, other) && !ends_before(other, self)
-    }
-
     /// Bits `low..low + width` of this field, bit 0 being the least significant.
     pub fn part(self, low: u32, width: u32) -> Slot {
         debug_assert!(low + width <= self.width);

@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 
 use super::bits::{MAX_BITS, SLACK, Slot};
-use super::error::LoadError;
+use super::error::{ControlError, LoadError};
 use super::layout::Layout;
 use super::p4info::{MetadataInfo, P4Info};
 use super::value::check_bytes;
@@ -35,34 +35,6 @@ struct Field {
     id: u32,
     name: String,
     slot: Slot,
-}
-
-/// Why metadata are not those of the header. P4Runtime §16.1 asks for precisely one value for each
-/// field.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum MetadataError {
-    /// The header has no such field.
-    #[error("metadata {0}: packet_out has no field of this id")]
-    Unknown(u32),
-    /// A field has two values.
-    #[error("metadata {id} ({name}) is given twice")]
-    Twice {
-        /// The field's id.
-        id: u32,
-        /// Its name.
-        name: String,
-    },
-    /// A field has no value.
-    #[error("metadata {id} ({name}) is missing")]
-    Missing {
-        /// The field's id.
-        id: u32,
-        /// Its name.
-        name: String,
-    },
-    /// A value is empty, or too wide for its field.
-    #[error("{0}")]
-    Value(String),
 }
 
 impl ControllerHeaders {
@@ -111,30 +83,28 @@ impl ControllerHeader {
     /// error.
     ///
     /// # Errors
-    /// A field has no value, or two, or one that does not fit; or a value has no field.
+    /// A field has no value, or two, or one that does not fit; or a value has no field (P4Runtime §16.1).
     pub fn write<'a>(
         &self,
         values: impl Iterator<Item = (u32, &'a [u8])>,
         frame: &mut Vec<u8>,
-    ) -> Result<(), MetadataError> {
+    ) -> Result<(), ControlError> {
+        let wrong = |id: u32, what: &str| ControlError::invalid(format!("metadata {id}{what}"));
         let mut given = vec![false; self.fields.len()];
         let mut header = vec![0; self.bytes + SLACK];
         for (id, value) in values {
             let at = self.fields.iter().position(|field| field.id == id);
-            let at = at.ok_or(MetadataError::Unknown(id))?;
+            let at = at.ok_or_else(|| wrong(id, ": packet_out has no field of this id"))?;
             let Field { name, slot, .. } = &self.fields[at];
-            let name = name.clone();
             if std::mem::replace(&mut given[at], true) {
-                return Err(MetadataError::Twice { id, name });
+                return Err(wrong(id, &format!(" ({name}) is given twice")));
             }
-            check_bytes(value, slot.width, || format!("metadata {id} ({name})"))
-                .map_err(|error| MetadataError::Value(error.to_string()))?;
+            check_bytes(value, slot.width, || format!("metadata {id} ({name})"))?;
             slot.store_bytes(&mut header, value);
         }
         if let Some(at) = given.iter().position(|given| !given) {
             let Field { id, name, .. } = &self.fields[at];
-            let (id, name) = (*id, name.clone());
-            return Err(MetadataError::Missing { id, name });
+            return Err(wrong(*id, &format!(" ({name}) is missing")));
         }
         frame.extend_from_slice(&header[..self.bytes]);
         Ok(())
@@ -183,6 +153,7 @@ fn widths(name: &str, header: &[MetadataInfo], layout: &Layout) -> Result<Vec<u3
 
 #[cfg(test)]
 mod tests {
+    use super::super::error::ErrorKind;
     use super::*;
 
     fn header(widths: &[u32]) -> ControllerHeader {
@@ -238,26 +209,24 @@ mod tests {
             assert!(result.is_ok() || frame.is_empty());
             result
         };
-        let named = |id| (id, format!("f{id}"));
+        let refused = |values: &[(u32, &[u8])]| {
+            let error = write(values).unwrap_err();
+            (error.kind(), error.to_string())
+        };
+        let invalid = |text: &str| (ErrorKind::InvalidArgument, text.to_owned());
         assert_eq!(write(&[(1, &[1]), (2, &[0])]), Ok(()));
-        assert_eq!(write(&[(3, &[1])]), Err(MetadataError::Unknown(3)));
-        let (id, name) = named(2);
         assert_eq!(
-            write(&[(1, &[1])]),
-            Err(MetadataError::Missing { id, name })
+            refused(&[(3, &[1])]),
+            invalid("metadata 3: packet_out has no field of this id")
         );
-        let (id, name) = named(1);
+        assert_eq!(refused(&[(1, &[1])]), invalid("metadata 2 (f2) is missing"));
         assert_eq!(
-            write(&[(1, &[1]), (1, &[1])]),
-            Err(MetadataError::Twice { id, name })
+            refused(&[(1, &[1]), (1, &[1])]),
+            invalid("metadata 1 (f1) is given twice")
         );
-        assert!(matches!(
-            write(&[(1, &[2, 0]), (2, &[0])]),
-            Err(MetadataError::Value(_))
-        ));
-        assert!(matches!(
-            write(&[(1, &[]), (2, &[0])]),
-            Err(MetadataError::Value(_))
-        ));
+        // §8.3.
+        for value in [&[2, 0][..], &[]] {
+            assert_eq!(refused(&[(1, value), (2, &[0])]).0, ErrorKind::OutOfRange);
+        }
     }
 }

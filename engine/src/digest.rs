@@ -222,14 +222,14 @@ pub(super) fn load(
             None => 0,
             Some(described) => {
                 let id = described.id;
+                let at = format!("digest {}", list.name);
                 let data = described.data.as_ref();
-                let data = data.filter(|data| data.leaves() == to.len());
-                let data = data.ok_or_else(|| {
-                    LoadError::unsupported(
-                        "a digest of this type",
-                        format!("P4Info, {}", list.name),
-                    )
-                })?;
+                let data = data.map_err(|part| LoadError::unsupported(part, &at))?;
+                if data.leaves() != to.len() {
+                    let (have, want) = (to.len(), data.leaves());
+                    let what = format!("{at} has {have} values, its P4Info {want}");
+                    return Err(LoadError::p4info(what));
+                }
                 let known = digests.iter().find(|digest| digest.id == id);
                 if known.is_some_and(|known| known.fields != to) {
                     let what = "two calls of one digest differ in their types";

@@ -119,7 +119,7 @@ mod value;
 mod value_set;
 mod word;
 
-pub use controller_header::{ControllerHeader, ControllerHeaders, Metadata, MetadataError};
+pub use controller_header::{ControllerHeader, ControllerHeaders, Metadata};
 pub use counter::{Counter, CounterCell};
 pub use digest::{Digest, DigestMessage, DigestType, DigestValue};
 pub use error::{ControlError, ErrorKind, LoadError};
@@ -129,11 +129,11 @@ pub use p4info::{
     ValueSetInfo,
 };
 pub use pre::{CloneSession, Pre, Replica};
-pub use profile::{GroupMember, GroupView, PortState, Profile, SizeSemantics, Watch};
+pub use profile::{GroupMember, GroupView, PortState, Profile};
 pub use register::Register;
 pub use table::{
     ActionCall, ActionScope, EntryAction, EntryRef, EntryView, FieldMatch, Match, MatchKind,
-    OneShot, SizeUnit, Table, TableEntry, TableMut, WeightedCall,
+    OneShot, Table, TableEntry, TableMut, WeightedCall,
 };
 pub use value_set::ValueSet;
 

@@ -9,7 +9,6 @@ use super::load::{indirect_counters, indirect_meters, kind_of};
 use super::p4info::{
     ActionInfo, ArrayInfo, FieldInfo, P4Info, ProfileInfo, TableInfo, ValueSetInfo,
 };
-use super::profile::SizeSemantics;
 use super::table::{ActionScope, MatchKind};
 
 /// Size of an action profile whose JSON names none.
@@ -97,8 +96,6 @@ fn profile_info(id: u32, profile: &json::ActionProfile) -> ProfileInfo {
         with_selector: profile.selector.is_some(),
         size: profile.max_size.unwrap_or(DEFAULT_SIZE),
         max_group_size: 0,
-        semantics: SizeSemantics::SumOfWeights,
-        weights_disallowed: false,
     }
 }
 

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 
 use super::digest::DigestType;
-use super::profile::SizeSemantics;
 use super::table::{ActionScope, MatchKind};
 
 /// A program's objects for the control plane, by the names that p4c's JSON gives them.
@@ -98,12 +97,8 @@ pub struct ProfileInfo {
     pub with_selector: bool,
     /// Largest number of members; with a selector, also the size of all groups together.
     pub size: u64,
-    /// Largest size of a group; 0 for any.
+    /// Largest sum of weights of a group; 0 for any.
     pub max_group_size: u32,
-    /// What sizes count.
-    pub semantics: SizeSemantics,
-    /// True if members have no weights.
-    pub weights_disallowed: bool,
 }
 
 /// A parser value set.
@@ -122,8 +117,8 @@ pub struct ValueSetInfo {
 pub struct DigestInfo {
     /// The digest's id.
     pub id: u32,
-    /// The type of a message; `None` for a type that the interpreter does not support.
-    pub data: Option<DigestType>,
+    /// The type of a message, or the part of it that is not supported: a program that sends the digest does not load.
+    pub data: Result<DigestType, String>,
 }
 
 /// A field of a controller header.

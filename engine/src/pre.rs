@@ -4,9 +4,6 @@ use std::collections::BTreeMap;
 
 use super::error::{ControlError, ErrorKind};
 
-const GROUP: &str = "multicast group";
-const SESSION: &str = "clone session";
-
 /// One copy of a packet: its egress port and replication id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Replica {
@@ -30,137 +27,113 @@ pub struct CloneSession {
 /// Multicast groups and clone sessions, in order of ids.
 #[derive(Debug, Clone)]
 pub struct Pre {
-    groups: BTreeMap<u32, Vec<Replica>>,
-    sessions: BTreeMap<u32, CloneSession>,
-    max_groups: usize,
-    max_sessions: usize,
-    max_replicas: usize,
+    groups: Objects<Vec<Replica>>,
+    sessions: Objects<CloneSession>,
+}
+
+/// Groups, or sessions.
+#[derive(Debug, Clone)]
+struct Objects<T> {
+    kind: &'static str,
+    all: BTreeMap<u32, T>,
+    max_id: u32,
+    /// Largest number of objects, and of replicas of one object.
+    limits: [usize; 2],
 }
 
 impl Pre {
     pub(super) fn new(max_groups: usize, max_sessions: usize, max_replicas: usize) -> Pre {
-        let (groups, sessions) = (BTreeMap::new(), BTreeMap::new());
         Pre {
-            groups,
-            sessions,
-            max_groups,
-            max_sessions,
-            max_replicas,
+            groups: Objects {
+                kind: "multicast group",
+                all: BTreeMap::new(),
+                max_id: u16::MAX.into(),
+                limits: [max_groups, max_replicas],
+            },
+            sessions: Objects {
+                kind: "clone session",
+                all: BTreeMap::new(),
+                max_id: MAX_SESSION,
+                limits: [max_sessions, max_replicas],
+            },
         }
     }
 
     /// Iterates over multicast groups with their replicas, in the order in which the replicas were written.
     pub fn groups(&self) -> impl Iterator<Item = (u32, &[Replica])> {
-        self.groups
-            .iter()
-            .map(|(id, replicas)| (*id, replicas.as_slice()))
+        let groups = self.groups.all.iter();
+        groups.map(|(id, replicas)| (*id, replicas.as_slice()))
     }
 
     /// Returns the replicas of one group.
     pub fn group(&self, id: u32) -> Option<&[Replica]> {
-        self.groups.get(&id).map(Vec::as_slice)
+        self.groups.all.get(&id).map(Vec::as_slice)
     }
 
     /// Adds a group. Ids are 1..=65535, the values of `standard_metadata.mcast_grp`.
     pub fn insert_group(&mut self, id: u32, replicas: Vec<Replica>) -> Result<(), ControlError> {
-        self.check(GROUP, id, u32::from(u16::MAX), &replicas)?;
-        if self.groups.contains_key(&id) {
-            return Err(exists(GROUP, id));
-        }
-        full(
-            GROUP,
-            id,
-            "number of groups",
-            self.groups.len() + 1,
-            self.max_groups,
-        )?;
-        self.groups.insert(id, replicas);
-        Ok(())
+        self.groups.check(id, &replicas)?;
+        self.groups.insert(id, replicas)
     }
 
     /// Replaces the replicas of an existing group.
     pub fn modify_group(&mut self, id: u32, replicas: Vec<Replica>) -> Result<(), ControlError> {
-        self.check(GROUP, id, u32::from(u16::MAX), &replicas)?;
-        let group = self.groups.get_mut(&id);
-        *group.ok_or_else(|| missing(GROUP, id))? = replicas;
-        Ok(())
+        self.groups.check(id, &replicas)?;
+        self.groups.modify(id, replicas)
     }
 
     /// Removes a group. Later packets to it are dropped.
     pub fn delete_group(&mut self, id: u32) -> Result<(), ControlError> {
-        let gone = self.groups.remove(&id);
-        gone.map(|_| ()).ok_or_else(|| missing(GROUP, id))
+        self.groups.delete(id)
     }
 
     /// Iterates over clone sessions.
     pub fn sessions(&self) -> impl Iterator<Item = (u32, &CloneSession)> {
-        self.sessions.iter().map(|(id, session)| (*id, session))
+        self.sessions.all.iter().map(|(id, session)| (*id, session))
     }
 
     /// Returns one clone session.
     pub fn session(&self, id: u32) -> Option<&CloneSession> {
-        self.sessions.get(&id)
+        self.sessions.all.get(&id)
     }
 
     /// Adds a clone session. Ids are 1..=32767, as in BMv2.
     pub fn insert_session(&mut self, id: u32, session: CloneSession) -> Result<(), ControlError> {
         self.check_session(id, &session)?;
-        if self.sessions.contains_key(&id) {
-            return Err(exists(SESSION, id));
-        }
-        full(
-            SESSION,
-            id,
-            "number of sessions",
-            self.sessions.len() + 1,
-            self.max_sessions,
-        )?;
-        self.sessions.insert(id, session);
-        Ok(())
+        self.sessions.insert(id, session)
     }
 
     /// Replaces an existing clone session.
     pub fn modify_session(&mut self, id: u32, session: CloneSession) -> Result<(), ControlError> {
         self.check_session(id, &session)?;
-        let found = self.sessions.get_mut(&id);
-        *found.ok_or_else(|| missing(SESSION, id))? = session;
-        Ok(())
+        self.sessions.modify(id, session)
     }
 
     /// Removes a clone session. Later clones to it are not made.
     pub fn delete_session(&mut self, id: u32) -> Result<(), ControlError> {
-        let gone = self.sessions.remove(&id);
-        gone.map(|_| ()).ok_or_else(|| missing(SESSION, id))
+        self.sessions.delete(id)
     }
 
     fn check_session(&self, id: u32, session: &CloneSession) -> Result<(), ControlError> {
         let class = session.class_of_service;
         if class > MAX_PRIORITY {
             return Err(ControlError::invalid(format!(
-                "{SESSION} {id}: class of service {class}, expected 0 to {MAX_PRIORITY}"
+                "clone session {id}: class of service {class}, expected 0 to {MAX_PRIORITY}"
             )));
         }
-        self.check(SESSION, id, MAX_SESSION, &session.replicas)
+        self.sessions.check(id, &session.replicas)
     }
+}
 
-    fn check(
-        &self,
-        kind: &'static str,
-        id: u32,
-        max_id: u32,
-        replicas: &[Replica],
-    ) -> Result<(), ControlError> {
+impl<T> Objects<T> {
+    /// Checks the id and replicas of an object.
+    fn check(&self, id: u32, replicas: &[Replica]) -> Result<(), ControlError> {
+        let (kind, max_id) = (self.kind, self.max_id);
         if id == 0 || id > max_id {
             let text = format!("{kind} {id}: the id must be in 1..={max_id}");
             return Err(ControlError::invalid(text));
         }
-        full(
-            kind,
-            id,
-            "number of replicas",
-            replicas.len(),
-            self.max_replicas,
-        )?;
+        self.check_room(id, "replicas", replicas.len(), self.limits[1])?;
         let mut sorted: Vec<_> = replicas.iter().map(|r| (r.port, r.rid)).collect();
         sorted.sort_unstable();
         if let Some(pair) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
@@ -171,37 +144,56 @@ impl Pre {
         }
         Ok(())
     }
+
+    fn check_room(
+        &self,
+        id: u32,
+        what: &str,
+        found: usize,
+        limit: usize,
+    ) -> Result<(), ControlError> {
+        if found <= limit {
+            return Ok(());
+        }
+        let kind = self.kind;
+        let text = format!("{kind} {id}: number of {what} would be {found}, the limit is {limit}");
+        Err(ControlError::new(ErrorKind::ResourceExhausted, text))
+    }
+
+    fn insert(&mut self, id: u32, new: T) -> Result<(), ControlError> {
+        let kind = self.kind;
+        if self.all.contains_key(&id) {
+            let text = format!("{kind} {id} exists already");
+            return Err(ControlError::new(ErrorKind::AlreadyExists, text));
+        }
+        self.check_room(id, &format!("{kind}s"), self.all.len() + 1, self.limits[0])?;
+        self.all.insert(id, new);
+        Ok(())
+    }
+
+    fn modify(&mut self, id: u32, new: T) -> Result<(), ControlError> {
+        match self.all.get_mut(&id) {
+            Some(old) => *old = new,
+            None => return Err(self.missing(id)),
+        }
+        Ok(())
+    }
+
+    fn delete(&mut self, id: u32) -> Result<(), ControlError> {
+        let gone = self.all.remove(&id);
+        gone.map(|_| ()).ok_or_else(|| self.missing(id))
+    }
+
+    fn missing(&self, id: u32) -> ControlError {
+        let text = format!("there is no {} {id}", self.kind);
+        ControlError::new(ErrorKind::NotFound, text)
+    }
 }
 
 /// Highest priority: `standard_metadata.priority` has 3 bits.
 const MAX_PRIORITY: u8 = 7;
 /// Highest session id: simple_switch reserves bit 15.
 const MAX_SESSION: u32 = 0x7fff;
-
-fn full(
-    kind: &'static str,
-    id: u32,
-    what: &'static str,
-    found: usize,
-    limit: usize,
-) -> Result<(), ControlError> {
-    if found > limit {
-        let text = format!("{kind} {id}: {what} would be {found}, the limit is {limit}");
-        return Err(ControlError::new(ErrorKind::ResourceExhausted, text));
-    }
-    Ok(())
-}
-
-fn missing(kind: &str, id: u32) -> ControlError {
-    ControlError::new(ErrorKind::NotFound, format!("there is no {kind} {id}"))
-}
-
-fn exists(kind: &str, id: u32) -> ControlError {
-    ControlError::new(
-        ErrorKind::AlreadyExists,
-        format!("{kind} {id} exists already"),
-    )
-}
 
 #[cfg(test)]
 mod tests {

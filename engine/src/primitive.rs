@@ -9,6 +9,7 @@ use super::compile::Scope;
 use super::error::LoadError;
 use super::json::{self, Term};
 use super::layout::Layout;
+use super::trace::plural;
 
 /// Positions of the objects that primitives name.
 pub(super) struct Names<'a> {
@@ -104,12 +105,6 @@ impl Names<'_> {
             .iter()
             .map(|json| Term::parse(json, scope.at));
         let terms = terms.collect::<Result<Vec<_>, _>>()?;
-        let wrong_count = || {
-            LoadError::malformed(
-                format!("it does not take {} parameters", terms.len()),
-                scope.at,
-            )
-        };
         Ok(match (primitive.op.as_str(), terms.as_slice()) {
             ("assign" | "set" | "modify_field", [to, value]) => {
                 let place = scope.field(to)?;
@@ -248,8 +243,11 @@ impl Names<'_> {
                     LoadError::malformed(format!("there is no learn list {id}"), scope.at)
                 })?)
             }
-            (op, _) if KNOWN.contains(&op) => return Err(wrong_count()),
-            (op, _) => return Err(LoadError::unsupported(format!("primitive {op}"), scope.at)),
+            (op, terms) => {
+                let parameters = plural(terms.len() as u64, "parameter");
+                let what = format!("primitive {op} with {parameters}");
+                return Err(LoadError::unsupported(what, scope.at));
+            }
         })
     }
 
@@ -264,39 +262,6 @@ impl Names<'_> {
 
 /// Bytes of an action's arguments: every entry has room for them.
 const MAX_ARGS: u64 = 1 << 13;
-
-/// Primitives that are understood with the right parameters.
-const KNOWN: [&str; 29] = [
-    "_jump",
-    "_jump_if_zero",
-    "add_header",
-    "assert",
-    "assign",
-    "assign_VL",
-    "assign_header",
-    "assign_header_stack",
-    "assign_union",
-    "assign_union_stack",
-    "assume",
-    "clone_egress_pkt_to_egress",
-    "clone_ingress_pkt_to_egress",
-    "count",
-    "execute_meter",
-    "exit",
-    "generate_digest",
-    "log_msg",
-    "mark_to_drop",
-    "modify_field_rng_uniform",
-    "modify_field_with_hash_based_offset",
-    "pop",
-    "push",
-    "recirculate",
-    "register_read",
-    "register_write",
-    "remove_header",
-    "resubmit",
-    "truncate",
-];
 
 fn find(
     names: &HashMap<String, usize>,

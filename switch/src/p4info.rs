@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use ultima_p4runtime::config::v1::action_profile::SelectorSizeSemantics;
+use ultima_p4runtime::config::v1::action_profile::SelectorSizeSemantics::SumOfMembers;
 use ultima_p4runtime::config::v1::p4_bitstring_like_type_spec::TypeSpec as BitType;
 use ultima_p4runtime::config::v1::p4_data_type_spec::TypeSpec;
 use ultima_p4runtime::config::v1::p4_new_type_spec::Representation;
@@ -15,7 +15,7 @@ use ultima_p4runtime::config::v1::{
 
 use crate::engine::{
     self, ActionInfo, ActionScope, ArrayInfo, DigestInfo, DigestType, Engine, FieldInfo, Limits,
-    LoadError, MatchKind, MetadataInfo, ProfileInfo, SizeSemantics, TableInfo, ValueSetInfo,
+    LoadError, MatchKind, MetadataInfo, ProfileInfo, TableInfo, ValueSetInfo,
 };
 
 /// A type that this switch rejects.
@@ -69,7 +69,8 @@ pub fn translate(p4info: &P4Info) -> Result<engine::P4Info, LoadError> {
     found.registers = arrays(registers)?;
     for profile in &p4info.action_profiles {
         let (id, name) = name_of("an action profile", &profile.preamble)?;
-        found.profiles.insert(name, profile_info(id, profile));
+        let info = profile_info(id, &name, profile)?;
+        found.profiles.insert(name, info);
     }
     for set in &p4info.value_sets {
         let (id, name) = name_of("a value set", &set.preamble)?;
@@ -144,21 +145,21 @@ fn arrays<'a>(
     named.collect()
 }
 
-fn profile_info(id: u32, profile: &ActionProfile) -> ProfileInfo {
-    let semantics = match &profile.selector_size_semantics {
-        Some(SelectorSizeSemantics::SumOfMembers(members)) => SizeSemantics::SumOfMembers {
-            max_weight: u32::try_from(members.max_member_weight).unwrap_or(0),
-        },
-        _ => SizeSemantics::SumOfWeights,
-    };
-    ProfileInfo {
+fn profile_info(id: u32, name: &str, profile: &ActionProfile) -> Result<ProfileInfo, LoadError> {
+    let at = || format!("action profile {name}");
+    if let Some(SumOfMembers(_)) = profile.selector_size_semantics {
+        let what = "@selector_size_semantics(\"sum_of_members\")";
+        return Err(LoadError::unsupported(what, at()));
+    }
+    if profile.weights_disallowed {
+        return Err(LoadError::unsupported("a selector without weights", at()));
+    }
+    Ok(ProfileInfo {
         id,
         with_selector: profile.with_selector,
         size: u64::try_from(profile.size).unwrap_or(0),
         max_group_size: u32::try_from(profile.max_group_size).unwrap_or(0),
-        semantics,
-        weights_disallowed: profile.weights_disallowed,
-    }
+    })
 }
 
 fn scope_of(table: &str, action: &ActionRef) -> Result<(u32, ActionScope), LoadError> {
@@ -287,56 +288,67 @@ impl<'a> Types<'a> {
         fields.collect()
     }
 
-    /// Returns the type of a digest or of a part of it, or `None` if it is not supported. `left` is the number of types and
-    /// constants that may still follow: a few structs that name each other can stand for any number.
+    /// Returns the type of a digest or of a part of it, or what is not supported. `left` is the number of types and constants that
+    /// may still follow: a few structs that name each other can stand for any number.
     fn digest(
         &self,
         spec: Option<&P4DataTypeSpec>,
         depth: usize,
         left: &mut usize,
-    ) -> Option<DigestType> {
-        let spec = spec?.type_spec.as_ref().filter(|_| depth < MAX_DEPTH)?;
-        *left = left.checked_sub(1)?;
+    ) -> Result<DigestType, String> {
+        let other = || "a type other than bit<W>, int<W>, bool, enum, error, struct and tuple";
+        let large = || format!("a type of more than {MAX_TYPES} parts or {MAX_DEPTH} levels");
+        let spec = spec.and_then(|spec| spec.type_spec.as_ref());
+        let spec = spec.ok_or_else(other)?;
+        let mut count = |more: usize| {
+            let fewer = left.checked_sub(more).filter(|_| depth < MAX_DEPTH);
+            *left = fewer.ok_or_else(large)?;
+            Ok::<_, String>(())
+        };
+        count(1)?;
+        let unknown = |named: &P4NamedType| format!("type {}, which P4Info lacks,", named.name);
         match spec {
-            TypeSpec::Bitstring(like) => match like.type_spec.as_ref()? {
-                BitType::Bit(_) | BitType::Int(_) => Some(DigestType::Bits),
-                BitType::Varbit(_) => None,
+            TypeSpec::Bitstring(like) => match like.type_spec {
+                Some(BitType::Bit(_) | BitType::Int(_)) => Ok(DigestType::Bits),
+                _ => Err(other().to_owned()),
             },
-            TypeSpec::Bool(_) => Some(DigestType::Bool),
+            TypeSpec::Bool(_) => Ok(DigestType::Bool),
             TypeSpec::Struct(named) => {
-                let members = &self.0.structs.get(&named.name)?.members;
-                let mut types = Vec::new();
-                for member in members {
-                    types.push(self.digest(member.type_spec.as_ref(), depth + 1, left)?);
-                }
-                Some(DigestType::Struct(types))
+                let found = self.0.structs.get(&named.name);
+                let members = &found.ok_or_else(|| unknown(named))?.members;
+                let members = members.iter().map(|member| member.type_spec.as_ref());
+                let types = members.map(|member| self.digest(member, depth + 1, left));
+                Ok(DigestType::Struct(types.collect::<Result<_, _>>()?))
             }
             TypeSpec::Tuple(tuple) => {
-                let mut types = Vec::new();
-                for member in &tuple.members {
-                    types.push(self.digest(Some(member), depth + 1, left)?);
-                }
-                Some(DigestType::Tuple(types))
+                let members = tuple.members.iter();
+                let types = members.map(|member| self.digest(Some(member), depth + 1, left));
+                Ok(DigestType::Tuple(types.collect::<Result<_, _>>()?))
             }
-            TypeSpec::SerializableEnum(_) => Some(DigestType::EnumValue),
+            TypeSpec::SerializableEnum(_) => Ok(DigestType::EnumValue),
             // p4c numbers the members in their order.
             TypeSpec::Enum(named) => {
-                let members = &self.0.enums.get(&named.name)?.members;
-                *left = left.checked_sub(members.len())?;
+                let found = self.0.enums.get(&named.name);
+                let members = &found.ok_or_else(|| unknown(named))?.members;
+                count(members.len())?;
                 let names = members.iter().map(|member| member.name.clone());
-                Some(DigestType::Enum(names.collect()))
+                Ok(DigestType::Enum(names.collect()))
             }
-            TypeSpec::Error(_) => Some(DigestType::Error),
-            TypeSpec::NewType(named) => match self.new_type(named)? {
-                Representation::OriginalType(original) => {
+            TypeSpec::Error(_) => Ok(DigestType::Error),
+            TypeSpec::NewType(named) => match self.new_type(named) {
+                Some(Representation::OriginalType(original)) => {
                     self.digest(Some(original), depth + 1, left)
                 }
-                Representation::TranslatedType(to) => match to.sdn_type {
-                    Some(SdnType::SdnBitwidth(_)) => Some(DigestType::Bits),
-                    _ => None,
+                Some(Representation::TranslatedType(to)) => match to.sdn_type {
+                    Some(SdnType::SdnBitwidth(_)) => Ok(DigestType::Bits),
+                    _ => Err(format!(
+                        "type {}, which @p4runtime_translation maps to strings (expected a width in bits),",
+                        named.name
+                    )),
                 },
+                None => Err(unknown(named)),
             },
-            _ => None,
+            _ => Err(other().to_owned()),
         }
     }
 }

@@ -1,13 +1,11 @@
 //! Compiles nodes and actions to code.
 //!
-//! Every distinct operation is computed once along a path, until one of its fields may have changed. What a condition says of a
-//! field decides later conditions on it. At a node to which packets come in several ways, nothing is known.
+//! Every number is computed where it is used, each of its operations once.
 
 use std::collections::HashMap;
 
 use super::super::action::{Action, Instruction};
 use super::super::checksum::Checksum;
-use super::super::compile::Place;
 use super::super::counter::Counter;
 use super::super::deparser::Deparser;
 use super::super::expression::{Comparison, EXACT, HeaderRef, Num};
@@ -17,7 +15,6 @@ use super::super::pipeline::{Flow, Node};
 use super::super::register::Register;
 use super::super::table::{Next, Table};
 use super::super::word::{self, At};
-use super::known::Known;
 use super::{Address, Arrays, Code, Native, Op, Site, Starts};
 
 /// The bytes of a word.
@@ -65,17 +62,18 @@ impl Code {
             aliases: HashMap::new(),
             end: 0,
             jumps: Vec::new(),
-            known: Known::default(),
+            used: 0,
+            bits: HashMap::new(),
             arrivals: HashMap::new(),
             dead: true,
-            fresh: None,
+            fresh: false,
         };
         let [ingress, egress] = roots.map(|root| match root {
             Some(root) => compiler.general(root),
             None => compiler.end,
         });
-        while let Some((node, label, known)) = compiler.waiting.pop() {
-            compiler.chain(node, label, known);
+        while let Some((node, label)) = compiler.waiting.pop() {
+            compiler.chain(node, label);
         }
         let (parser, accept) = compiler.parser();
         let actions: Vec<_> = (0..source.actions.len())
@@ -110,8 +108,8 @@ pub(super) struct Compiler<'a> {
     ways: Vec<usize>,
     /// The labels of nodes to which packets come from several others, or from a table.
     nodes: Vec<Option<Label>>,
-    /// Nodes to compile at a label, with what is known there.
-    waiting: Vec<(usize, Label, Known)>,
+    /// Nodes to compile at a label.
+    waiting: Vec<(usize, Label)>,
     pub ops: Vec<Op>,
     sites: Vec<(Address, Site)>,
     /// Addresses of labels; those that no packet can reach never get one.
@@ -122,13 +120,16 @@ pub(super) struct Compiler<'a> {
     pub end: Label,
     /// Jumps that are counted, and where they go.
     jumps: Vec<(Label, Label)>,
-    pub known: Known,
-    /// What all jumps to a label know, and how many there are.
-    pub arrivals: HashMap<Label, (Known, usize)>,
+    /// Words of the working memory that hold results.
+    pub used: usize,
+    /// How many bits the numbers in words have at most.
+    pub bits: HashMap<At, u32>,
+    /// How many jumps to a label there are.
+    pub arrivals: HashMap<Label, usize>,
     /// True if no packet comes here.
     pub dead: bool,
-    /// The last operation, if no operation has used its result in the working memory yet.
-    pub fresh: Option<word::Op>,
+    /// True if no operation has used the result of the last one yet.
+    pub fresh: bool,
 }
 
 impl Compiler<'_> {
@@ -147,35 +148,26 @@ impl Compiler<'_> {
     /// A new label here, where packets may come from anywhere.
     pub fn open(&mut self) -> Label {
         let label = self.label();
-        self.bind_open(label);
-        label
-    }
-
-    /// The label's address is here, where packets may come from anywhere.
-    pub fn bind_open(&mut self, label: Label) {
-        self.known = Known::default();
         self.place(label);
+        label
     }
 
     /// The label's address is here. All jumps to it stand above.
     pub fn bind(&mut self, label: Label) {
-        let Some((arrived, jumps)) = self.arrivals.remove(&label) else {
+        let Some(jumps) = self.arrivals.remove(&label) else {
             return;
         };
-        match self.dead {
-            true => self.known = arrived,
-            false => self.known.meet(&arrived),
-        }
         let needless = |op: &mut Op| matches!(op, Op::Goto(to) if *to == label);
         if self.dead && self.ops.pop_if(needless).is_some() && jumps == 1 {
-            (self.dead, self.fresh) = (false, None);
+            (self.dead, self.fresh) = (false, false);
         } else {
             self.place(label);
         }
     }
 
-    fn place(&mut self, label: Label) {
-        (self.dead, self.fresh) = (false, None);
+    /// The label's address is here, where packets may come from anywhere.
+    pub fn place(&mut self, label: Label) {
+        (self.dead, self.fresh) = (false, false);
         if self.has_site() {
             // Jumps to the label must not meet what begins here before it.
             let behind = self.ops.len() as Address + 1;
@@ -188,19 +180,13 @@ impl Compiler<'_> {
     /// Notes a jump.
     pub fn jumps_to(&mut self, label: Label) -> Label {
         if !self.dead {
-            self.arrive(label, self.known.clone());
+            self.arrive(label);
         }
         label
     }
 
-    fn arrive(&mut self, label: Label, known: Known) {
-        match self.arrivals.get_mut(&label) {
-            Some((others, jumps)) => {
-                others.meet(&known);
-                *jumps += 1;
-            }
-            None => _ = self.arrivals.insert(label, (known, 1)),
-        }
+    fn arrive(&mut self, label: Label) {
+        *self.arrivals.entry(label).or_default() += 1;
     }
 
     /// Notes that a node or primitive starts here.
@@ -223,13 +209,12 @@ impl Compiler<'_> {
         }
         let label = self.label();
         self.nodes[node] = Some(label);
-        self.waiting.push((node, label, Known::default()));
+        self.waiting.push((node, label));
         label
     }
 
-    /// Compiles a node at a label, with what is known there, and what follows it up to a node with several ways to it.
-    fn chain(&mut self, mut node: usize, label: Label, known: Known) {
-        self.known = known;
+    /// Compiles a node at a label, and what follows it up to a node with several ways to it.
+    fn chain(&mut self, mut node: usize, label: Label) {
         self.place(label);
         while let Some(next) = self.node(node) {
             if self.dead {
@@ -258,7 +243,6 @@ impl Compiler<'_> {
                 let first = nexts.first().copied();
                 if let Some(next) = first.filter(|first| nexts.iter().all(|next| next == first)) {
                     self.push(Op::Apply(table as u32));
-                    self.applied(table);
                     return Some(next);
                 }
                 self.push(Op::ApplyAndGo(table as u32));
@@ -279,14 +263,14 @@ impl Compiler<'_> {
                     self.bind(otherwise);
                     return Some(*no);
                 }
-                if let Some((known, _)) = self.arrivals.remove(&otherwise) {
+                if self.arrivals.remove(&otherwise).is_some() {
                     match *no {
                         None => _ = self.aliases.insert(otherwise, self.end),
                         Some(no) if self.ways[no] > 1 => {
                             let label = self.general(no);
                             self.aliases.insert(otherwise, label);
                         }
-                        Some(no) => self.waiting.push((no, otherwise, known)),
+                        Some(no) => self.waiting.push((no, otherwise)),
                     }
                 }
                 Some(*yes)
@@ -300,7 +284,6 @@ impl Compiler<'_> {
                     self.action(action);
                 } else {
                     self.push(Op::Call(Box::new((action, args.clone()))));
-                    self.called(action);
                 }
                 Some(*next)
             }
@@ -313,8 +296,8 @@ impl Compiler<'_> {
         for (at, part) in parts.iter().enumerate() {
             let to = at as At * WORD;
             let (zero, done) = (self.label(), self.label());
-            self.reserve(2);
             if let Some(header) = part.header {
+                self.restart();
                 self.compare(Comparison::Equal, word::Op::Valid(header), 0, zero);
             }
             let from = self.number(&Num::Field(part.slot), 64);
@@ -332,69 +315,7 @@ impl Compiler<'_> {
     fn clear(&mut self, to: At) {
         let (mask, op) = (u64::MAX, word::Op::Const(0));
         self.push(Op::Compute { to, mask, op });
-        self.fresh = None;
-    }
-
-    /// Forgets what a table's actions may change.
-    fn applied(&mut self, table: usize) {
-        let table = &self.source.tables[table];
-        for action in table.runs() {
-            self.called(action);
-        }
-        if let Some(color) = table.color() {
-            self.known.stored(color);
-        }
-        self.known.forget_words();
-    }
-
-    /// Forgets what an action may change.
-    fn called(&mut self, action: usize) {
-        for instruction in &self.source.actions[action].code {
-            self.executed(instruction);
-        }
-        self.known.forget_words();
-    }
-
-    /// Forgets what a primitive that is not compiled may change.
-    fn executed(&mut self, instruction: &Instruction) {
-        use Instruction::*;
-        match instruction {
-            Assign(Place::Fixed(slot), _)
-            | RegisterRead {
-                to: Place::Fixed(slot),
-                ..
-            }
-            | Meter {
-                color: Place::Fixed(slot),
-                ..
-            }
-            | Hash {
-                to: Place::Fixed(slot),
-                ..
-            }
-            | Random {
-                to: Place::Fixed(slot),
-                ..
-            } => self.known.stored(*slot),
-            MarkToDrop {
-                egress_spec,
-                mcast_grp,
-            } => {
-                self.known.stored(*egress_spec);
-                mcast_grp.iter().for_each(|slot| self.known.stored(*slot));
-            }
-            AddHeader(HeaderRef::Fixed(header)) => {
-                self.known.extracted(*header, self.source.layout);
-                for sibling in &self.source.layout.instances[*header].siblings {
-                    self.known.set_valid(*sibling, false);
-                }
-            }
-            RemoveHeader(HeaderRef::Fixed(header)) => self.known.set_valid(*header, false),
-            Count { .. } | RegisterWrite { .. } | Clone { .. } | Resubmit { .. } => {}
-            Recirculate { .. } | Truncate(_) | Digest(_) | Log { .. } => {}
-            Jump(_) | JumpUnless(..) | Exit | Assert(_) | Verify { .. } => {}
-            _ => self.known = Known::default(),
-        }
+        self.fresh = false;
     }
 
     /// Compiles the instructions of an action, or of a state of the parser.
@@ -410,7 +331,7 @@ impl Compiler<'_> {
         }
         for (index, instruction) in action.code.iter().enumerate() {
             match targets.get(&index) {
-                Some((label, true)) => self.bind_open(*label),
+                Some((label, true)) => self.place(*label),
                 Some((label, false)) => self.bind(*label),
                 None => {}
             }
@@ -424,10 +345,10 @@ impl Compiler<'_> {
                 Instruction::JumpUnless(test, to) => {
                     let counted = self.label();
                     self.jump(test, false, counted);
-                    if let Some((known, _)) = self.arrivals.remove(&counted) {
+                    if self.arrivals.remove(&counted).is_some() {
                         let to = targets[to].0;
                         self.jumps.push((counted, to));
-                        self.arrive(to, known);
+                        self.arrive(to);
                     }
                 }
                 Instruction::Exit => self.push(Op::Exit),
@@ -447,7 +368,7 @@ impl Compiler<'_> {
                 // p4c removes every header of an `out` parameter of the parser first, before any is valid.
                 Instruction::RemoveHeader(HeaderRef::Fixed(header)) => {
                     let done = self.label();
-                    self.reserve(1);
+                    self.restart();
                     self.compare(Comparison::Equal, word::Op::Valid(*header), 0, done);
                     self.step(action, index, instruction);
                     self.bind(done);
@@ -475,8 +396,6 @@ impl Compiler<'_> {
         }
         let (action, index) = (action as u32, index as u32);
         self.push(Op::Step { action, index });
-        self.known.forget_words();
-        self.executed(instruction);
     }
 
     fn finish(mut self, starts: Starts, accept: Label, actions: &[Label]) -> Code {

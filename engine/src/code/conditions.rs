@@ -2,7 +2,7 @@
 
 use super::super::expression::Comparison::{self, Equal, Less, NotEqual};
 use super::super::expression::Test;
-use super::super::word::{self, At, MAX_OPS, Word};
+use super::super::word::{self, At, MAX_OPS};
 use super::Op;
 use super::compile::{Compiler, Label};
 
@@ -27,18 +27,12 @@ impl Compiler<'_> {
                 self.jump(&sides.1, holds, to);
                 self.bind(on);
             }
-            test => match Word::of_test(test) {
-                Some(word) => {
-                    self.reserve(word.len());
-                    match word {
-                        Word::Const(value) => self.jump_always((value != 0) == holds, to),
-                        Word::Field(slot) => {
-                            self.compare(NotEqual.or_not(holds), word::Op::Field(slot), 0, to);
-                        }
-                        Word::Arg(slot) => {
-                            self.compare(NotEqual.or_not(holds), word::Op::Arg(slot), 0, to);
-                        }
-                        Word::Ops(ops) => self.jump_by(&ops, holds, to),
+            test => match word::of_test(test) {
+                Some(ops) => {
+                    self.restart();
+                    match *ops {
+                        [word::Op::Const(value)] => self.jump_always((value != 0) == holds, to),
+                        _ => self.jump_by(&ops, holds, to),
                     }
                 }
                 None => {
@@ -79,7 +73,7 @@ impl Compiler<'_> {
         for (how, value, other) in [(how, b, a), (how.reversed(), a, b)] {
             if let word::Op::Const(value) = ops[usize::from(value)] {
                 let op = self.operands(ops, other.into(), results);
-                let bits = op.bits(|at| self.known.bits(at));
+                let bits = op.bits(|at| self.bits(at));
                 if !signed || value >> 63 == 0 && bits < 64 {
                     return self.compare(how.or_not(holds), op, value, to);
                 }
@@ -87,7 +81,7 @@ impl Compiler<'_> {
         }
         let b = self.part(ops, b.into(), results);
         let a = self.part(ops, a.into(), results);
-        if signed && self.known.bits(a).max(self.known.bits(b)) > 63 {
+        if signed && self.bits(a).max(self.bits(b)) > 63 {
             let less = self.value(word::Op::Less(a, b));
             return self.compare_word(NotEqual.or_not(holds), less, 0, to);
         }
@@ -97,18 +91,8 @@ impl Compiler<'_> {
 
     /// Goes to a label if the result of an operation compares like this.
     pub fn compare(&mut self, how: Comparison, op: word::Op, value: u64, to: Label) {
-        if let Some(decided) = self.known.decide(how, op, value) {
-            return self.jump_always(decided, to);
-        }
         let at = self.value(op);
-        let before = self.known.facts.get(&op).copied();
-        self.known.learn_compared(op, how, value);
         self.compare_word(how, at, value, to);
-        self.known.facts.remove(&op);
-        if let Some(before) = before {
-            self.known.learn(op, before);
-        }
-        self.known.learn_compared(op, how.negated(), value);
     }
 
     pub fn compare_word(&mut self, how: Comparison, at: At, value: u64, to: Label) {

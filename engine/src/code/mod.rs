@@ -6,7 +6,6 @@
 
 mod compile;
 mod conditions;
-mod known;
 #[cfg_attr(
     not(all(
         target_arch = "x86_64",

@@ -7,7 +7,7 @@ use super::super::expression::{EXACT, Num};
 use super::super::layout::Layout;
 use super::super::phv::{OPERANDS, WORK};
 use super::super::standard::DROP_PORT;
-use super::super::word::{self, At, MAX_OPS, MAX_WIDE, Word};
+use super::super::word::{self, At, MAX_OPS};
 use super::compile::Compiler;
 use super::{Op, Wide};
 
@@ -34,7 +34,6 @@ impl Compiler<'_> {
             }
             Instruction::Extract(Target::Header(header), None) => {
                 self.push(extraction(*header, self.source.layout)?);
-                self.known.extracted(*header, self.source.layout);
             }
             Instruction::Count { counter, index } => {
                 let index = self.number(index, EXACT);
@@ -52,7 +51,6 @@ impl Compiler<'_> {
                 let index = self.number(index, EXACT);
                 let meter = *meter as u32;
                 self.push(Op::Meter { to, index, meter });
-                self.known.stored(*slot);
             }
             Instruction::RegisterRead {
                 to: compile::Place::Fixed(slot),
@@ -69,7 +67,6 @@ impl Compiler<'_> {
                     index,
                     register,
                 });
-                self.known.stored(*slot);
             }
             Instruction::RegisterWrite {
                 register,
@@ -84,7 +81,6 @@ impl Compiler<'_> {
                     from,
                     register: *register as u32,
                 });
-                (self.known.results).retain(|op, _| !matches!(op, word::Op::Register(..)));
             }
             _ => return None,
         }
@@ -94,37 +90,10 @@ impl Compiler<'_> {
     /// Assigns to a field. `None`, and no code, if words do not suffice.
     fn assign(&mut self, slot: Slot, num: &Num) -> Option<()> {
         if slot.width > 64 {
-            return self.assign_wide(slot, num);
-        }
-        let word = Word::low(num, slot.width);
-        let fact = word.as_ref().and_then(|word| self.known.fact(word, slot));
-        let from = self.number(num, slot.width);
-        self.store(slot, from);
-        if let Some(fact) = fact {
-            self.known.learn(word::Op::Field(slot), fact);
-        }
-        Some(())
-    }
-
-    /// Assigns to a field of more than 64 bits, word by word.
-    fn assign_wide(&mut self, slot: Slot, num: &Num) -> Option<()> {
-        if slot.width > MAX_WIDE {
             return None;
         }
-        let parts = (0..slot.width).step_by(64).map(|low| {
-            let width = (slot.width - low).min(64);
-            Some((slot.part(low, width), num.part(low, width)?))
-        });
-        let parts: Vec<(Slot, Num)> = parts.collect::<Option<_>>()?;
-        // All are computed before any is written: the field may be among the operands.
-        let words = parts.iter().map(|(slot, num)| Word::low(num, slot.width));
-        let words: Vec<Word> = words.collect::<Option<_>>()?;
-        self.fits(&words).then_some(())?;
-        let from: Vec<At> = words.iter().map(|word| self.word(word)).collect();
-        for ((slot, _), from) in parts.into_iter().zip(from) {
-            self.fresh = None;
-            self.store(slot, from);
-        }
+        let from = self.number(num, slot.width);
+        self.store(slot, from);
         Some(())
     }
 
@@ -133,34 +102,22 @@ impl Compiler<'_> {
         if self.dead {
             return;
         }
-        let fits = self.known.bits(from) <= slot.width;
-        let fresh = self.fresh.take();
-        self.known.stored(slot);
+        let fits = self.bits(from) <= slot.width;
+        let fresh = std::mem::take(&mut self.fresh);
         let Some(Place::Word(to)) = slot.place() else {
-            self.push(match slot.place() {
+            return self.push(match slot.place() {
                 Some(Place::Wire(wire)) => Op::Store(wire, from),
                 _ => Op::StoreFar(from, Box::new(slot)),
             });
-            if fits && !slot.signed {
-                self.known.results.insert(word::Op::Field(slot), from);
-            }
-            return;
         };
         let field = u64::MAX >> (64 - slot.width);
-        match (fresh, self.ops.last_mut()) {
+        match self.ops.last_mut() {
             // The last operation has its result there.
-            (
-                Some(op),
-                Some(Op::Compute {
-                    to: result, mask, ..
-                }),
-            ) => {
+            Some(Op::Compute {
+                to: result, mask, ..
+            }) if fresh => {
                 *result = to;
                 *mask &= if fits { u64::MAX } else { field };
-                self.known.results.remove(&op);
-                if fits && !op.uses(to) {
-                    self.known.results.insert(op, to);
-                }
             }
             _ => self.copy(to, from, field),
         }
@@ -170,21 +127,24 @@ impl Compiler<'_> {
     pub fn copy(&mut self, to: At, from: At, mask: u64) {
         let op = word::Op::AndConst(from, mask);
         self.push(Op::Compute { to, mask, op });
-        self.fresh = None;
+        self.fresh = false;
     }
 
-    /// Makes room in the working memory for so many results, which are then computed.
-    pub fn reserve(&mut self, count: usize) {
-        if self.known.used + count > MAX_RESULTS {
-            self.known.forget_words();
-        }
+    /// Frees all words of the working memory, for another number.
+    pub fn restart(&mut self) {
+        self.used = 0;
+        self.bits.clear();
     }
 
-    /// Makes room for the operations of some numbers; false if there is not enough.
-    pub fn fits(&mut self, words: &[Word]) -> bool {
-        let count = words.iter().map(Word::len).sum();
-        self.reserve(count);
-        count <= MAX_RESULTS
+    /// A free word of the working memory.
+    fn temporary(&mut self) -> At {
+        self.used += 1;
+        ((OPERANDS + self.used - 1) * size_of::<u64>()) as At
+    }
+
+    /// How many bits a word's number has at most.
+    pub fn bits(&self, at: At) -> u32 {
+        self.bits.get(&at).copied().unwrap_or(64)
     }
 
     /// The word that holds the lowest `need` bits of a number.
@@ -193,20 +153,17 @@ impl Compiler<'_> {
         at
     }
 
-    /// The words that hold numbers.
+    /// The words that hold numbers. There is room for [`MAX_OPS`] operations of each.
     fn numbers<const N: usize>(&mut self, nums: [(&Num, u32); N]) -> [At; N] {
-        let words = nums.map(|(num, need)| lowered(num, need));
-        self.reserve(
-            words
-                .iter()
-                .map(|word| word.as_ref().map_or(1, Word::len))
-                .sum(),
-        );
-        let mut nums = nums.into_iter();
-        words.map(|word| {
-            let (num, need) = nums.next().expect("as many numbers as words");
-            match word {
-                Some(word) => self.word(&word),
+        const { assert!(N * MAX_OPS <= MAX_RESULTS) };
+        self.restart();
+        nums.map(|(num, need)| {
+            let ops = match need {
+                EXACT => word::whole(num),
+                need => word::low(num, need),
+            };
+            match ops {
+                Some(ops) => self.word(&ops),
                 None => self.wide(num, need),
             }
         })
@@ -214,21 +171,16 @@ impl Compiler<'_> {
 
     /// The word of a number that needs more than 64 bits on the way.
     pub fn wide(&mut self, num: &Num, need: u32) -> At {
-        let to = self.known.temporary();
+        let to = self.temporary();
         let (num, exact) = (num.clone(), need == EXACT);
         self.push(Op::Wide(to, Box::new(Wide { num, exact })));
-        self.fresh = None;
+        self.fresh = false;
         to
     }
 
-    /// The word that holds a number.
-    pub fn word(&mut self, word: &Word) -> At {
-        match word {
-            Word::Const(value) => self.value(word::Op::Const(*value)),
-            Word::Field(slot) => self.value(word::Op::Field(*slot)),
-            Word::Arg(slot) => self.value(word::Op::Arg(*slot)),
-            Word::Ops(ops) => self.part(ops, ops.len() - 1, &mut [None; MAX_OPS]),
-        }
+    /// The word that holds the result of a number's operations.
+    pub fn word(&mut self, ops: &[word::Op]) -> At {
+        self.part(ops, ops.len() - 1, &mut [None; MAX_OPS])
     }
 
     /// The word that holds the result of one of a number's operations.
@@ -244,20 +196,18 @@ impl Compiler<'_> {
 
     /// The word that holds the result of an operation on words.
     pub fn value(&mut self, op: word::Op) -> At {
-        self.fresh = None;
+        self.fresh = false;
         if let word::Op::Field(slot) = op
             && let (false, Some(Place::Word(at))) = (slot.signed, slot.place())
         {
-            self.known.read(at, slot.width);
+            self.bits.insert(at, slot.width);
             return at;
         }
-        if let Some(at) = self.known.results.get(&op) {
-            return *at;
-        }
-        let bits = op.bits(|at| self.known.bits(at));
-        let (to, mask) = (self.known.add(op, bits), u64::MAX);
+        let bits = op.bits(|at| self.bits(at));
+        let (to, mask) = (self.temporary(), u64::MAX);
+        self.bits.insert(to, bits);
         self.push(Op::Compute { to, mask, op });
-        self.fresh = Some(op);
+        self.fresh = true;
         to
     }
 
@@ -272,14 +222,6 @@ impl Compiler<'_> {
             self.part(ops, operand.into(), results);
         }
         ops[at].moved(|at| results[usize::from(at)].unwrap_or_default())
-    }
-}
-
-/// Code for a number, if 64 bits suffice.
-pub(super) fn lowered(num: &Num, need: u32) -> Option<Word> {
-    match need {
-        EXACT => Word::whole(num),
-        need => Word::low(num, need),
     }
 }
 

@@ -3,9 +3,8 @@
 use super::super::expression::Comparison::{Equal, Less, NotEqual};
 use super::super::expression::{EXACT, HeaderRef, Num};
 use super::super::parser::{Case, State};
-use super::super::word::{self, At, Word};
+use super::super::word::{self, At};
 use super::compile::{Compiler, Label};
-use super::known::Fact;
 use super::numbers::MAX_RESULTS;
 use super::{Op, Site};
 
@@ -17,14 +16,7 @@ impl Compiler<'_> {
         let is_short = parser.is_short(self.source.max_states);
         let accept = self.label();
         for (at, state) in parser.states.iter().enumerate() {
-            self.bind_open(labels[at]);
-            if parser.starts_once_at(at) {
-                // No header is valid yet.
-                let headers = self.source.layout.instances.iter().enumerate();
-                let headers = headers.filter(|(_, it)| !it.metadata);
-                let facts = headers.map(|(header, _)| (word::Op::Valid(header), Fact::Is(0)));
-                self.known.facts.extend(facts);
-            }
+            self.place(labels[at]);
             if !is_short {
                 self.push(Op::Enter);
             }
@@ -33,7 +25,7 @@ impl Compiler<'_> {
             self.site(Site::Select(at));
             self.select(state, |next| next.map_or(accept, |state| labels[state]));
         }
-        self.bind_open(accept);
+        self.place(accept);
         self.site(Site::Accept);
         self.checksums(true);
         self.push(Op::End);
@@ -46,7 +38,7 @@ impl Compiler<'_> {
             let (at, done) = (at as u32, self.label());
             match verify {
                 true if checksum.verify => {
-                    self.reserve(1);
+                    self.restart();
                     self.compare(Equal, word::Op::Valid(checksum.header), 0, done);
                 }
                 false if checksum.update => {}
@@ -60,7 +52,6 @@ impl Compiler<'_> {
             } else {
                 Op::Update(at)
             });
-            self.known.stored(checksum.target);
             self.bind(done);
         }
     }
@@ -71,14 +62,14 @@ impl Compiler<'_> {
             true => Vec::new(),
             false => self.key(&state.key),
         };
-        let kept = self.known.used;
+        let kept = self.used;
         for transition in &state.transitions {
             let (other, to) = (self.label(), label(transition.next));
             match &transition.case {
                 Case::Value { value, mask } => {
                     for (at, word) in key.iter().enumerate() {
                         // A mask has no bits that the field does not have.
-                        let part = match mask[at].count_ones() == self.known.bits(*word) {
+                        let part = match mask[at].count_ones() == self.bits(*word) {
                             true => *word,
                             false => self.masked(*word, mask[at], kept),
                         };
@@ -107,8 +98,8 @@ impl Compiler<'_> {
 
     /// A word of a key under a mask. The first `kept` results stay.
     fn masked(&mut self, word: At, mask: u64, kept: usize) -> At {
-        if self.known.used >= MAX_RESULTS {
-            self.known.recycle(kept);
+        if self.used >= MAX_RESULTS {
+            self.used = kept;
         }
         self.value(word::Op::AndConst(word, mask))
     }
@@ -135,11 +126,12 @@ impl Compiler<'_> {
         let words = parts
             .iter()
             .flat_map(key_words)
-            .map(|part| (Word::low(&part, 64), part));
+            .map(|part| (word::low(&part, 64), part));
         let mut words: Vec<_> = words.collect();
         let few: Vec<_> = words.iter().flat_map(|(word, _)| word.clone()).collect();
-        self.known.forget_words();
-        if !self.fits(&few) || few.len() < words.len() {
+        self.restart();
+        let count: usize = few.iter().map(|ops| ops.len()).sum();
+        if count > MAX_RESULTS || few.len() < words.len() {
             words
                 .iter_mut()
                 .for_each(|(word, _)| *word = word.take().filter(|it| it.len() == 1));

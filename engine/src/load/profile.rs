@@ -95,9 +95,7 @@ impl<'a> Profiles<'a> {
             let selector = profile.selector.as_ref().map(|selector| {
                 Ok(Selector {
                     hash: Calculation::of_selector(&profile.name, selector, layout)?,
-                    semantics: listed.semantics,
                     max_group_size: listed.max_group_size as usize,
-                    weights_disallowed: listed.weights_disallowed,
                 })
             });
             Ok(Profile::new(Declaration {
@@ -107,7 +105,7 @@ impl<'a> Profiles<'a> {
                 selector: selector.transpose()?,
                 size: listed.size as usize,
                 max_groups: limits.profile_groups,
-                max_weight: limits.profile_weight,
+                max_weight: limits.profile_weight.min(listed.size as usize),
             }))
         });
         built.collect()

@@ -74,12 +74,6 @@ impl Parser {
         }
         ends.iter().all(|ends| *ends)
     }
-
-    /// Whether packets start in a state, and none comes back to it.
-    pub fn starts_once_at(&self, at: usize) -> bool {
-        let leads = |state: &State| state.nexts().any(|to| to == Some(at));
-        self.start == Some(at) && !self.states.iter().any(leads)
-    }
 }
 
 impl State {

@@ -14,18 +14,6 @@ use super::checksum::Calculation;
 use super::error::{ControlError, ErrorKind};
 use super::table::{ActionCall, Owner, Signature};
 
-/// Size semantics of a selector (P4Runtime §6.4.3).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SizeSemantics {
-    /// By the weights of members in groups.
-    SumOfWeights,
-    /// By members in groups, each of at most this weight; 0 for any.
-    SumOfMembers {
-        /// Largest weight of a member.
-        max_weight: u32,
-    },
-}
-
 /// A profile's declaration in the program.
 #[derive(Debug)]
 pub(super) struct Declaration {
@@ -35,11 +23,11 @@ pub(super) struct Declaration {
     /// The actions of its tables, which all have the same actions.
     pub actions: Vec<Signature>,
     pub selector: Option<Selector>,
-    /// Largest number of members; with a selector, also the size of all groups together.
+    /// Largest number of members.
     pub size: usize,
     /// Largest number of groups, from the switch's limits.
     pub max_groups: usize,
-    /// Largest sum of weights of all groups, from the switch's limits.
+    /// Largest sum of weights of all groups.
     pub max_weight: usize,
 }
 
@@ -47,11 +35,8 @@ pub(super) struct Declaration {
 #[derive(Debug)]
 pub(super) struct Selector {
     pub hash: Calculation,
-    pub semantics: SizeSemantics,
-    /// Largest size of a group; 0 if the program sets none.
+    /// Largest sum of weights of a group; 0 if the program sets none.
     pub max_group_size: usize,
-    /// True if members have no weights.
-    pub weights_disallowed: bool,
 }
 
 /// An action profile, with or without a selector.
@@ -67,17 +52,10 @@ pub struct Profile {
     copies: Slots<Bound>,
     /// Number of entries with a one-shot set.
     one_shots: usize,
-    used: Used,
+    /// Sum of weights of all groups and sets.
+    weight: usize,
     /// Ports that are not up.
     ports: BTreeMap<u16, PortState>,
-}
-
-/// The total size of groups and sets.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Used {
-    /// In the unit of the selector's sizes.
-    size: usize,
-    weight: usize,
 }
 
 /// An action with its arguments.
@@ -103,7 +81,8 @@ struct Member {
 struct Group {
     written: Vec<GroupMember>,
     max_size: u32,
-    used: Used,
+    /// Sum of weights.
+    weight: usize,
     /// Copies of members with the ports that they need, in order of copies.
     ways: Vec<(u32, Option<u16>)>,
     /// Copies whose port is up.
@@ -117,19 +96,10 @@ struct Group {
 pub struct GroupMember {
     /// The member's id.
     pub member: u32,
-    /// Its weight: 1 or more, or 0 if the program disallows weights.
+    /// Its weight, 1 or more.
     pub weight: u32,
     /// The port that must be up for the selector to pick it.
-    pub watch: Option<Watch>,
-}
-
-/// A port that a group member watches.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Watch {
-    /// The port.
-    pub port: u16,
-    /// True if it was written in the deprecated field `watch`, so that reads return it there.
-    pub deprecated: bool,
+    pub watch: Option<u16>,
 }
 
 /// The state of a watched port.
@@ -170,7 +140,7 @@ impl Profile {
             groups: Slots::default(),
             copies: Slots::default(),
             one_shots: 0,
-            used: Used::default(),
+            weight: 0,
             ports: BTreeMap::new(),
         }
     }
@@ -185,17 +155,7 @@ impl Profile {
         &self.declared.name
     }
 
-    /// True if it has groups.
-    pub fn has_selector(&self) -> bool {
-        self.declared.selector.is_some()
-    }
-
-    /// Iterates over members by id, with canonical values.
-    pub fn members(&self) -> impl Iterator<Item = (u32, ActionCall)> + '_ {
-        self.members_from(0)
-    }
-
-    /// Iterates over members by id, starting at `first`.
+    /// Iterates over members by id, with canonical values, starting at `first`.
     pub fn members_from(&self, first: u32) -> impl Iterator<Item = (u32, ActionCall)> + '_ {
         let members = self.members.range(first..);
         members.map(|(id, member)| (*id, self.call(&member.bound)))
@@ -209,11 +169,6 @@ impl Profile {
         let member = self.members.get(&id);
         let member = member.ok_or_else(|| self.missing(MEMBER, id))?;
         Ok(self.call(&member.bound))
-    }
-
-    /// Iterates over groups by id.
-    pub fn groups(&self) -> impl Iterator<Item = (u32, GroupView)> + '_ {
-        self.groups_from(0)
     }
 
     /// Iterates over groups by id, starting at `first`.

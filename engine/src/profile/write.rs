@@ -3,10 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::error::{ControlError, ErrorKind};
-use super::super::table::{ActionCall, ActionScope, EntryAction, OneShot, SizeUnit, WeightedCall};
+use super::super::table::{ActionCall, ActionScope, EntryAction, OneShot, WeightedCall};
 use super::{
     Bound, Choice, GROUP, Group, GroupMember, MEMBER, Member, PortState, Profile, Selector,
-    SizeSemantics, Used, Watch,
 };
 
 impl Profile {
@@ -108,18 +107,18 @@ impl Profile {
             self.groups.len() + 1,
             self.declared.max_groups,
         )?;
-        let used = self.check_group(id, &members, max_size, Used::default())?;
+        let weight = self.check_group(id, &members, max_size, 0)?;
         let group = Group {
             written: Vec::new(),
             max_size,
-            used: Used::default(),
+            weight: 0,
             ways: Vec::new(),
             live: Vec::new(),
             entries: 0,
         };
         let at = self.groups.add(group);
         self.group_ids.insert(id, at);
-        self.fill(at, members, used);
+        self.fill(at, members, weight);
         Ok(())
     }
 
@@ -143,8 +142,8 @@ impl Profile {
             );
             return Err(self.wrong(what));
         }
-        let used = self.check_group(id, &members, max_size, old.used)?;
-        self.fill(at, members, used);
+        let weight = self.check_group(id, &members, max_size, old.weight)?;
+        self.fill(at, members, weight);
         Ok(())
     }
 
@@ -158,7 +157,7 @@ impl Profile {
         if self.groups.get(at).is_some_and(|group| group.entries > 0) {
             return Err(self.in_use(GROUP, id, "a table entry"));
         }
-        self.fill(at, Vec::new(), Used::default());
+        self.fill(at, Vec::new(), 0);
         self.groups.remove(at);
         self.group_ids.remove(&id);
         Ok(())
@@ -210,7 +209,7 @@ impl Profile {
             (Choice::Group(at), EntryAction::OneShot(_)) => {
                 self.one_shots -= 1;
                 if let Some(set) = self.groups.remove(at) {
-                    self.account(set.used, Used::default());
+                    self.weight -= set.weight;
                     for (copy, _) in set.ways.iter() {
                         self.copies.remove(*copy);
                     }
@@ -233,23 +232,12 @@ impl Profile {
                 "it has members or groups, so its tables cannot be written with sets as well",
             ));
         }
-        let (own, unit) = match selector.semantics {
-            SizeSemantics::SumOfWeights => ("weights", SizeUnit::Weights),
-            SizeSemantics::SumOfMembers { .. } => ("members", SizeUnit::Members),
-        };
-        if set.names_size.is_some_and(|asked| asked != unit) {
-            let owner = self.owner();
-            let text =
-                format!("{owner} counts sizes by {own}, which cannot be changed for one group");
-            return Err(ControlError::new(ErrorKind::Unimplemented, text));
-        }
         let weights = set.actions.iter().map(|one| one.weight);
-        let used = self.check_weights("the set", weights)?;
+        let weight = self.check_weights("the set", weights)?;
         let max_group_size = selector.max_group_size;
-        if max_group_size > 0 && used.size > max_group_size {
+        if max_group_size > 0 && weight > max_group_size {
             let what = format!(
-                "the set's size is {}, the program's max_group_size {max_group_size}",
-                used.size
+                "the set's size is {weight}, the program's max_group_size {max_group_size}"
             );
             return Err(self.wrong(what));
         }
@@ -258,7 +246,7 @@ impl Profile {
             self.groups.len() + 1,
             self.declared.max_groups,
         )?;
-        self.check_used(used, Used::default())?;
+        self.check_weight(weight, 0)?;
         let mut watches = set.actions.iter().map(|one| one.watch);
         watches.try_for_each(|watch| self.check_watch(watch))?;
         let bounds = set.actions.iter().map(|one| self.bind(&one.call));
@@ -266,9 +254,8 @@ impl Profile {
 
         let (mut ways, mut actions) = (Vec::new(), Vec::new());
         for (one, bound) in set.actions.iter().zip(bounds) {
-            let watch = one.watch.map(|watch| watch.port);
-            for _ in 0..one.weight.max(1) {
-                ways.push((self.copies.add(bound.clone()), watch));
+            for _ in 0..one.weight {
+                ways.push((self.copies.add(bound.clone()), one.watch));
             }
             actions.push(WeightedCall {
                 call: self.call(&bound),
@@ -279,27 +266,27 @@ impl Profile {
         let mut group = Group {
             written: Vec::new(),
             max_size: 0,
-            used,
+            weight,
             ways,
             live: Vec::new(),
             entries: 1,
         };
         group.revive(&self.ports);
-        self.account(Used::default(), used);
+        self.weight += weight;
         self.one_shots += 1;
         let at = self.groups.add(group);
-        Ok((Choice::Group(at), OneShot { actions, ..*set }))
+        Ok((Choice::Group(at), OneShot { actions }))
     }
 
     /// Sets a group's members, which have been checked. Handles change as in BMv2: missing ones are added first, then unused ones
     /// are removed, both in order of ids.
-    fn fill(&mut self, at: u32, members: Vec<GroupMember>, used: Used) {
+    fn fill(&mut self, at: u32, members: Vec<GroupMember>, weight: usize) {
         let Some(group) = self.groups.get_mut(at) else {
             return;
         };
-        let before = std::mem::replace(&mut group.used, used);
+        let before = std::mem::replace(&mut group.weight, weight);
         let old = std::mem::take(&mut group.written);
-        self.account(before, used);
+        self.weight = self.weight - before + weight;
         let touched: BTreeSet<u32> = old
             .iter()
             .chain(members.iter())
@@ -311,7 +298,7 @@ impl Profile {
             };
             let weight = |list: &[GroupMember]| {
                 let found = list.iter().find(|one| one.member == *id);
-                found.map(GroupMember::share)
+                found.map(|one| one.weight)
             };
             if let Some(weight) = weight(&members) {
                 while member.copies.len() < weight as usize {
@@ -329,11 +316,11 @@ impl Profile {
                 }
             }
         }
-        let mut ways = Vec::with_capacity(used.weight);
+        let mut ways = Vec::with_capacity(weight);
         for one in &members {
             if let Some(member) = self.members.get(&one.member) {
-                let copies = member.copies.iter().take(one.share() as usize);
-                ways.extend(copies.map(|copy| (*copy, one.watch.map(|watch| watch.port))));
+                let copies = member.copies.iter().take(one.weight as usize);
+                ways.extend(copies.map(|copy| (*copy, one.watch)));
             }
         }
         ways.sort_unstable_by_key(|(copy, _)| *copy);
@@ -353,14 +340,14 @@ impl Profile {
         }
     }
 
-    /// Returns the size of a group of these members, in place of `before`.
+    /// Returns the weight of a group of these members, in place of a group of weight `before`.
     fn check_group(
         &self,
         id: u32,
         members: &[GroupMember],
         max_size: u32,
-        before: Used,
-    ) -> Result<Used, ControlError> {
+        before: usize,
+    ) -> Result<usize, ControlError> {
         let mut seen = BTreeSet::new();
         for GroupMember { member, watch, .. } in members {
             self.check_watch(*watch)?;
@@ -373,72 +360,48 @@ impl Profile {
             }
         }
         let weights = members.iter().map(|one| one.weight);
-        let used = self.check_weights(&format!("group {id}"), weights)?;
+        let weight = self.check_weights(&format!("group {id}"), weights)?;
         let room = match max_size as usize {
             0 => self.selector()?.max_group_size,
             size => size,
         };
         if room > 0 {
-            self.check_room("size of a group", used.size, room)?;
+            self.check_room("size of a group", weight, room)?;
         }
-        self.check_used(used, before)?;
-        Ok(used)
+        self.check_weight(weight, before)?;
+        Ok(weight)
     }
 
     /// Checks that a watched port exists (§9.2.2).
-    fn check_watch(&self, watch: Option<Watch>) -> Result<(), ControlError> {
-        let absent = |watch: &Watch| self.ports.get(&watch.port) == Some(&PortState::Absent);
-        match watch.filter(absent) {
+    fn check_watch(&self, watch: Option<u16>) -> Result<(), ControlError> {
+        match watch.filter(|port| self.ports.get(port) == Some(&PortState::Absent)) {
             None => Ok(()),
-            Some(Watch { port, .. }) => {
+            Some(port) => {
                 Err(self.wrong(format!("watch_port {port}: the switch has no such port")))
             }
         }
     }
 
+    /// Returns the sum of weights of a group or set.
     fn check_weights(
         &self,
         at: &str,
         weights: impl Iterator<Item = u32>,
-    ) -> Result<Used, ControlError> {
-        let selector = self.selector()?;
-        let most = match selector.semantics {
-            SizeSemantics::SumOfMembers { max_weight } if max_weight > 0 => max_weight,
-            _ => u32::MAX,
-        };
-        let (mut members, mut weight) = (0usize, 0usize);
-        for one in weights {
-            let expected = match selector.weights_disallowed {
-                true if one == 0 => None,
-                true => Some("none: the program disallows weights".into()),
-                false if (1..=most).contains(&one) => None,
-                false if most == u32::MAX => Some("1 or more".into()),
-                false => Some(format!("1 to {most}")),
-            };
-            if let Some(expected) = expected {
-                return Err(self.wrong(format!("{at}: weight {one}, expected {expected}")));
+    ) -> Result<usize, ControlError> {
+        let mut sum = 0usize;
+        for weight in weights {
+            if weight == 0 {
+                return Err(self.wrong(format!("{at}: weight 0, expected 1 or more")));
             }
-            members += 1;
-            weight = weight.saturating_add(one.max(1) as usize);
+            sum = sum.saturating_add(weight as usize);
         }
-        let size = match selector.semantics {
-            SizeSemantics::SumOfWeights => weight,
-            SizeSemantics::SumOfMembers { .. } => members,
-        };
-        Ok(Used { size, weight })
+        Ok(sum)
     }
 
-    /// Checks the profile's size when a group takes `used` in place of `before`.
-    fn check_used(&self, used: Used, before: Used) -> Result<(), ControlError> {
-        let size = (self.used.size - before.size).saturating_add(used.size);
-        let weight = (self.used.weight - before.weight).saturating_add(used.weight);
-        self.check_room("size of all groups", size, self.declared.size)?;
-        self.check_room("weight of all groups", weight, self.declared.max_weight)
-    }
-
-    fn account(&mut self, before: Used, used: Used) {
-        self.used.size = self.used.size - before.size + used.size;
-        self.used.weight = self.used.weight - before.weight + used.weight;
+    /// Checks the profile's size when a group of one weight takes the place of another.
+    fn check_weight(&self, weight: usize, before: usize) -> Result<(), ControlError> {
+        let all = (self.weight - before).saturating_add(weight);
+        self.check_room("size of all groups", all, self.declared.max_weight)
     }
 
     fn bind(&self, call: &ActionCall) -> Result<Bound, ControlError> {
@@ -504,12 +467,5 @@ impl Profile {
     fn in_use(&self, kind: &'static str, id: u32, by: &'static str) -> ControlError {
         let what = format!("{by} refers to {kind} {id}");
         self.error(ErrorKind::FailedPrecondition, what)
-    }
-}
-
-impl GroupMember {
-    /// Returns the weight, which is equal for all members if the program disallows weights.
-    fn share(&self) -> u32 {
-        self.weight.max(1)
     }
 }

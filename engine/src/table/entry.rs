@@ -2,7 +2,6 @@
 
 use super::super::counter::CounterCell;
 use super::super::meter::MeterConfig;
-use super::super::profile::Watch;
 
 /// One match field of an entry. A field that matches anything is omitted (P4Runtime §9.1.1).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,19 +75,6 @@ impl From<ActionCall> for EntryAction {
 pub struct OneShot {
     /// The actions with their weights.
     pub actions: Vec<WeightedCall>,
-    /// True if the selection mode was given explicitly.
-    pub names_mode: bool,
-    /// The size semantics, if given explicitly.
-    pub names_size: Option<SizeUnit>,
-}
-
-/// Unit of group sizes (P4Runtime §6.4.3).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SizeUnit {
-    /// Sum of member weights.
-    Weights,
-    /// Number of members.
-    Members,
 }
 
 /// An action of a set.
@@ -96,10 +82,10 @@ pub enum SizeUnit {
 pub struct WeightedCall {
     /// The action.
     pub call: ActionCall,
-    /// Its weight: 1 or more, or 0 if the program disallows weights.
+    /// Its weight, 1 or more.
     pub weight: u32,
     /// The port that must be up for the selector to pick it.
-    pub watch: Option<Watch>,
+    pub watch: Option<u16>,
 }
 
 /// An entry to insert, or the new state of an existing one.

@@ -4,7 +4,6 @@ mod direct;
 mod entry;
 mod explain;
 mod idle;
-mod interval;
 mod key;
 mod matcher;
 mod signature;
@@ -14,8 +13,7 @@ mod write;
 
 pub use direct::EntryRef;
 pub use entry::{
-    ActionCall, EntryAction, EntryView, FieldMatch, Match, OneShot, SizeUnit, TableEntry,
-    WeightedCall,
+    ActionCall, EntryAction, EntryView, FieldMatch, Match, OneShot, TableEntry, WeightedCall,
 };
 pub use key::MatchKind;
 pub(super) use key::{Key, KeyField, Owner, Part};
@@ -76,8 +74,6 @@ struct Entry {
     is_const: bool,
     /// Only used in tables with idle timeouts.
     age: Age,
-    /// Position in the order of insertion, which is the order of reads.
-    order: u64,
 }
 
 impl Entry {
@@ -92,7 +88,6 @@ impl Entry {
             metadata: Vec::new(),
             is_const: false,
             age: Age::default(),
-            order: 0,
         }
     }
 }
@@ -149,7 +144,6 @@ pub struct Table {
     entries: Vec<Option<Entry>>,
     free: Vec<u32>,
     default: Entry,
-    inserted: u64,
     alarms: Alarms,
 }
 
@@ -175,7 +169,6 @@ impl Table {
             entries,
             free,
             default,
-            inserted: 0,
             alarms: Alarms::default(),
         })
     }
@@ -291,16 +284,6 @@ impl Table {
         })
     }
 
-    /// Returns the positions of the table's actions among the program's.
-    pub(super) fn runs(&self) -> impl Iterator<Item = usize> {
-        self.declared.actions.iter().map(|action| action.action)
-    }
-
-    /// Returns the field that takes the direct meter's colour.
-    pub(super) fn color(&self) -> Option<Slot> {
-        self.declared.meter.map(|meter| meter.color)
-    }
-
     /// Returns the nodes that may follow the table.
     pub(super) fn branches(&self) -> Vec<Next> {
         let actions = self.declared.actions.iter();
@@ -311,11 +294,9 @@ impl Table {
             .collect()
     }
 
-    /// Iterates over entries without the default entry, oldest first.
+    /// Iterates over entries without the default entry.
     pub fn entries(&self) -> impl Iterator<Item = EntryView> + '_ {
-        let mut live: Vec<_> = self.entries.iter().flatten().collect();
-        live.sort_by_key(|entry| entry.order);
-        live.into_iter().map(|entry| self.view(entry))
+        self.entries_from(0).map(|(_, entry)| entry)
     }
 
     /// Iterates over entries and their positions, starting at `place`, without the default entry. Supports reads in several steps,

@@ -1,14 +1,14 @@
 //! Ternary match by tuple space search (Srinivasan, Suri, Varghese: SIGCOMM 1999): entries with one
 //! mask share a hash table, and the tables are searched in order of the highest priority in them
-//! until no later one can win. What a lookup costs grows with the number of different masks.
+//! until no later one can win. What a lookup costs grows with the number of different masks, and of entries with ranges that
+//! have a mask and a value in common: those are tried one by one.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 
 use rustc_hash::FxBuildHasher;
 
-use super::interval::{Interval, Intervals};
-use super::matcher::{Candidate, EntryKey, Words};
+use super::matcher::{Candidate, EntryKey, Range, Words};
 use super::words::WordMap;
 
 /// Entries with masks and ranges.
@@ -35,98 +35,88 @@ struct Tuple {
 /// Entries with the same masked value. They differ in priority or in their ranges.
 #[derive(Debug, Default)]
 struct Bucket {
-    /// Entries without ranges, the best last.
-    plain: Plain,
-    /// Entries with ranges, by the first word of their first range field.
-    ranges: Vec<(usize, Intervals)>,
+    /// Within reach: most buckets have one entry.
+    best: Option<Rule>,
+    /// The best first.
+    others: Vec<Rule>,
 }
 
-/// Candidates in order, the best one within reach.
-#[derive(Debug, Default)]
-struct Plain {
-    best: Option<Candidate>,
-    others: Vec<Candidate>,
+/// An entry of a bucket.
+#[derive(Debug)]
+struct Rule {
+    candidate: Candidate,
+    /// The first word of the entry's first range: its position in the key, and its ends. Any value fits an entry without ranges.
+    at: usize,
+    low: u64,
+    high: u64,
+    /// Further ranges that must match.
+    ranges: Box<[Range]>,
 }
 
-impl Plain {
-    fn insert(&mut self, new: Candidate) {
-        match self.best {
-            Some(best) if best > new => {
-                let at = self.others.partition_point(|other| *other < new);
-                self.others.insert(at, new);
-            }
-            best => {
-                self.others.extend(best);
-                self.best = Some(new);
-            }
+impl Rule {
+    fn new(key: &EntryKey, candidate: Candidate) -> Rule {
+        let (at, low, high) = key.first_range().unwrap_or((0, 0, u64::MAX));
+        Rule {
+            candidate,
+            at,
+            low,
+            high,
+            ranges: key.further_ranges().into(),
         }
     }
 
-    fn find(&self, priority: i32) -> Option<Candidate> {
-        let best = self.best.filter(|best| best.priority == priority);
-        best.or_else(|| {
-            let at = (self.others).partition_point(|other| other.priority < priority);
-            let found = self.others.get(at).copied();
-            found.filter(|found| found.priority == priority)
-        })
+    #[inline]
+    fn holds(&self, key: &[u64]) -> bool {
+        // Without a range, the key may have no words.
+        let word = key.get(self.at).copied().unwrap_or_default();
+        self.low <= word && word <= self.high && self.ranges.iter().all(|range| range.holds(key))
     }
 
-    fn remove(&mut self, gone: Candidate) {
-        if self.best == Some(gone) {
-            self.best = self.others.pop();
-        } else if let Ok(at) = self.others.binary_search(&gone) {
-            self.others.remove(at);
-        }
+    /// True if the rule is that of an entry with this key.
+    fn is_of(&self, key: &EntryKey) -> bool {
+        let first = key.first_range().unwrap_or((0, 0, u64::MAX));
+        self.candidate.priority == key.rank()
+            && (self.at, self.low, self.high) == first
+            && *self.ranges == *key.further_ranges()
     }
 }
 
 impl Bucket {
-    fn is_empty(&self) -> bool {
-        self.plain.best.is_none() && self.ranges.is_empty()
-    }
-
-    fn intervals(&self, at: usize) -> Option<&Intervals> {
-        let found = self.ranges.iter().find(|(other, _)| *other == at);
-        found.map(|(_, intervals)| intervals)
-    }
-
-    fn insert(&mut self, key: &EntryKey, candidate: Candidate) {
-        let Some((at, low, high)) = key.first_range() else {
-            return self.plain.insert(candidate);
+    fn insert(&mut self, new: Rule) {
+        let at = match &mut self.best {
+            Some(best) if best.candidate > new.candidate => {
+                (self.others).partition_point(|other| other.candidate > new.candidate)
+            }
+            best => match best.replace(new) {
+                Some(old) => return self.others.insert(0, old),
+                None => return,
+            },
         };
-        let place = self.ranges.iter().position(|(other, _)| *other == at);
-        let place = place.unwrap_or_else(|| {
-            self.ranges.push((at, Intervals::default()));
-            self.ranges.len() - 1
-        });
-        self.ranges[place].1.insert(Interval {
-            low,
-            high,
-            candidate,
-            ranges: key.further_ranges().into(),
-        });
+        self.others.insert(at, new);
+    }
+
+    #[inline]
+    fn lookup(&self, key: &[u64]) -> Option<Candidate> {
+        let mut rules = self.best.iter().chain(&self.others);
+        Some(rules.find(|rule| rule.holds(key))?.candidate)
     }
 
     fn find(&self, key: &EntryKey) -> Option<Candidate> {
-        match key.first_range() {
-            None => self.plain.find(key.rank()),
-            Some((at, low, high)) => {
-                let intervals = self.intervals(at)?;
-                intervals.find(low, high, key.rank(), key.further_ranges())
-            }
-        }
+        let priority = key.rank();
+        let others = &self.others;
+        let first = others.partition_point(|other| other.candidate.priority > priority);
+        let others = others[first..].iter();
+        let others = others.take_while(|other| other.candidate.priority == priority);
+        let mut rules = self.best.iter().chain(others);
+        Some(rules.find(|rule| rule.is_of(key))?.candidate)
     }
 
-    fn remove(&mut self, key: &EntryKey, gone: Candidate) {
-        let Some((at, low, high)) = key.first_range() else {
-            return self.plain.remove(gone);
-        };
-        for (other, intervals) in &mut self.ranges {
-            if *other == at {
-                intervals.remove(low, high, gone);
-            }
+    fn remove(&mut self, gone: Candidate) {
+        if (self.best.as_ref()).is_some_and(|best| best.candidate == gone) {
+            self.best = (!self.others.is_empty()).then(|| self.others.remove(0));
+        } else {
+            self.others.retain(|other| other.candidate != gone);
         }
-        self.ranges.retain(|(_, intervals)| !intervals.is_empty());
     }
 }
 
@@ -142,10 +132,7 @@ impl Ternary {
             let Some(bucket) = tuple.entries.get_masked(key, &tuple.mask, scratch) else {
                 continue;
             };
-            best = best.max(bucket.plain.best);
-            for (at, intervals) in &bucket.ranges {
-                intervals.search(key[*at], key, &mut best);
-            }
+            best = best.max(bucket.lookup(key));
         }
         best.map(|candidate| candidate.entry)
     }
@@ -168,7 +155,8 @@ impl Ternary {
         };
         self.inserted += 1;
         let tuple = &mut self.tuples[number];
-        tuple.entries.entry(&key.value).insert(key, candidate);
+        let bucket = tuple.entries.entry(&key.value);
+        bucket.insert(Rule::new(key, candidate));
         let before = tuple.highest();
         *tuple.priorities.entry(candidate.priority).or_default() += 1;
         let after = tuple.highest();
@@ -184,8 +172,8 @@ impl Ternary {
             return;
         };
         let Some(gone) = bucket.find(key) else { return };
-        bucket.remove(key, gone);
-        if bucket.is_empty() {
+        bucket.remove(gone);
+        if bucket.best.is_none() {
             tuple.entries.remove(&key.value);
         }
         let before = tuple.highest();

@@ -96,10 +96,8 @@ impl<'a> TableMut<'a> {
             metadata: entry.metadata,
             is_const,
             age: Age::new(table.alarms.now_us, entry.idle_timeout_ns),
-            order: table.inserted,
             ..Entry::new(target)
         });
-        table.inserted += 1;
         table.arm(at);
         Ok(())
     }
@@ -160,17 +158,6 @@ impl<'a> TableMut<'a> {
         }
         self.remove(at);
         Ok(())
-    }
-
-    /// Removes all entries except the program's and restores the program's default entry.
-    pub fn clear(&mut self) {
-        for at in 0..self.table.entries.len() {
-            let entry = self.table.entries[at].as_ref();
-            if entry.is_some_and(|entry| !entry.is_const) {
-                self.remove(at as u32);
-            }
-        }
-        self.table.default = self.table.program_default();
     }
 
     fn remove(&mut self, at: u32) {

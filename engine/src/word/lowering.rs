@@ -4,13 +4,12 @@ use std::collections::HashMap;
 
 use num_bigint::{BigInt, Sign};
 
-use super::super::bits::{Slot, low_bits, mask};
+use super::super::bits::{Slot, mask};
 use super::super::compile::Bound;
 use super::super::expression::{
     Cast, Comparison, FieldRef, HeaderRef, Num, Op as Arithmetic, Test, low_word,
 };
-use super::op::ElementOp;
-use super::{At, MAX_OPS, Op, Word};
+use super::{At, MAX_OPS, Op, Ops};
 
 /// How 64 bits hold a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,7 +89,7 @@ impl Lowering {
     }
 
     /// The operations that the result at `at` needs, which is the last one's.
-    pub fn finish(self, at: At) -> Option<Word> {
+    pub fn finish(self, at: At) -> Option<Ops> {
         let mut needed = vec![false; self.ops.len()];
         needed[usize::from(at)] = true;
         for at in (0..=usize::from(at)).rev() {
@@ -106,15 +105,7 @@ impl Lowering {
             places[at] = ops.len() as At;
             ops.push(op.moved(|operand| places[usize::from(operand)]));
         }
-        if ops.len() > MAX_OPS {
-            return None;
-        }
-        Some(match *ops.as_slice() {
-            [Op::Const(value)] => Word::Const(value),
-            [Op::Field(slot)] => Word::Field(slot),
-            [Op::Arg(slot)] => Word::Arg(slot),
-            _ => Word::Ops(ops.into()),
-        })
+        (ops.len() <= MAX_OPS).then(|| ops.into())
     }
 
     /// A tree whose lowest `need` bits, at most 64, are used.
@@ -123,7 +114,8 @@ impl Lowering {
             Num::Const(value) => self.push(Op::Const(low_word(value))),
             Num::Field(slot) => self.push(Op::Field(low_part(*slot, 64))),
             Num::Arg(slot) => self.push(Op::Arg(low_part(*slot, 64))),
-            Num::Element(field) => self.element(field),
+            // The tree is evaluated.
+            Num::Element(_) | Num::Fill { .. } => None,
             Num::Ahead(offset, width) => {
                 let cut = width.saturating_sub(64);
                 self.push(Op::Ahead(offset + cut, (width - cut) as u8))
@@ -132,7 +124,6 @@ impl Lowering {
                 let at = self.amount(index)?;
                 self.push(Op::Register(*array, at))
             }
-            Num::Fill { stack, plus } => self.push(Op::Fill(*stack, *plus)),
             Num::Binary(op, sides) => self.binary(*op, &sides.0, &sides.1, need),
             // Where the bits that matter are all that the value has, none of the others need be set.
             Num::Not(value) if need < 64 && fits(value.bound(), need) => {
@@ -151,26 +142,6 @@ impl Lowering {
             }
             Num::FromTest(test) => self.test(test),
         }
-    }
-
-    fn element(&mut self, field: &FieldRef) -> Option<At> {
-        let HeaderRef::Element {
-            stack,
-            index,
-            member,
-        } = &field.header
-        else {
-            return None;
-        };
-        let index = self.amount(index)?;
-        let slot = low_part(field.slot, 64);
-        let (stack, member) = (*stack, *member);
-        self.push(Op::Element(ElementOp {
-            stack,
-            member,
-            index,
-            slot,
-        }))
     }
 
     /// A tree whose whole value is used, and how it is to be read.
@@ -339,24 +310,8 @@ impl Lowering {
             Test::Const(value) => self.push(Op::Const(u64::from(*value))),
             Test::Compare(how, sides) => self.compare(*how, &sides.0, &sides.1),
             Test::Valid(HeaderRef::Fixed(header)) => self.push(Op::Valid(*header)),
-            Test::Valid(HeaderRef::Element {
-                stack,
-                index,
-                member,
-            }) => {
-                let (stack, member) = (*stack, *member);
-                let (index, slot) = (self.amount(index)?, Slot::new(0, 0, false));
-                self.push(Op::ElementValid(ElementOp {
-                    stack,
-                    member,
-                    index,
-                    slot,
-                }))
-            }
-            Test::EqualHeaders(sides) => match **sides {
-                (HeaderRef::Fixed(a), HeaderRef::Fixed(b)) => self.push(Op::EqualHeaders(a, b)),
-                _ => None,
-            },
+            // The tree is evaluated.
+            Test::Valid(HeaderRef::Element { .. }) | Test::EqualHeaders(_) => None,
             Test::Same(sides) => {
                 let (a, b) = (self.test(&sides.0)?, self.test(&sides.1)?);
                 self.push(Op::Equal(a, b))
@@ -383,11 +338,10 @@ impl Lowering {
 
     fn compare(&mut self, how: Comparison, left: &Num, right: &Num) -> Option<At> {
         use Comparison::*;
-        let bounds = [left.bound(), right.bound()];
         let holds = match how {
-            Equal | NotEqual => self.equal(left, right, bounds)?,
-            Less | GreaterOrEqual => self.less(left, right, bounds)?,
-            Greater | LessOrEqual => self.less(right, left, [bounds[1], bounds[0]])?,
+            Equal | NotEqual => self.equal(left, right)?,
+            Less | GreaterOrEqual => self.less(left, right)?,
+            Greater | LessOrEqual => self.less(right, left)?,
         };
         match how {
             Equal | Less | Greater => Some(holds),
@@ -395,69 +349,32 @@ impl Lowering {
         }
     }
 
-    fn equal(&mut self, left: &Num, right: &Num, bounds: [Bound; 2]) -> Option<At> {
+    fn equal(&mut self, left: &Num, right: &Num) -> Option<At> {
         if let (Num::Const(_), other) = (left, right)
             && !matches!(other, Num::Const(_))
         {
-            return self.equal(right, left, bounds);
+            return self.equal(right, left);
         }
+        let [one, other] = [left, right].map(|side| fit(side.bound()));
         if let Num::Const(value) = right
-            && fit(bounds[0]).is_some()
-            && fit(bounds[0]) == fit(bounds[1])
+            && one.is_some()
+            && one == other
         {
             let at = self.num(left, 64)?;
             return self.push(Op::EqualConst(at, low_word(value)));
         }
-        if let Some((a, b, _)) = self.both(left, right) {
-            return self.push(Op::Equal(a, b));
-        }
-        let mut all = None;
-        for low in words(bounds)? {
-            let (a, b) = (left.part(low, 64)?, right.part(low, 64)?);
-            let (a, b) = (self.num(&a, 64)?, self.num(&b, 64)?);
-            let same = self.push(Op::Equal(a, b))?;
-            all = Some(match all {
-                Some(all) => self.push(Op::And(all, same))?,
-                None => same,
-            });
-        }
-        all
+        let (a, b, _) = self.both(left, right)?;
+        self.push(Op::Equal(a, b))
     }
 
-    fn less(&mut self, left: &Num, right: &Num, bounds: [Bound; 2]) -> Option<At> {
-        if let Some((a, b, meaning)) = self.both(left, right) {
-            return self.push(match meaning {
-                Meaning::Signed => Op::Less(a, b),
-                Meaning::Unsigned => Op::LessUnsigned(a, b),
-            });
-        }
-        // The least significant words decide if the others are equal.
-        let mut lower = None;
-        for low in words(bounds)? {
-            let (a, b) = (left.part(low, 64)?, right.part(low, 64)?);
-            let (a, b) = (self.num(&a, 64)?, self.num(&b, 64)?);
-            let mut less = self.push(Op::LessUnsigned(a, b))?;
-            if let Some(lower) = lower {
-                let same = self.push(Op::Equal(a, b))?;
-                let lower = self.push(Op::And(same, lower))?;
-                less = self.push(Op::Or(less, lower))?;
-            }
-            lower = Some(less);
-        }
-        lower
+    fn less(&mut self, left: &Num, right: &Num) -> Option<At> {
+        let (a, b, meaning) = self.both(left, right)?;
+        self.push(match meaning {
+            Meaning::Signed => Op::Less(a, b),
+            Meaning::Unsigned => Op::LessUnsigned(a, b),
+        })
     }
 }
-
-/// Where the words of unsigned numbers start; `None` if there are too many.
-fn words(bounds: [Bound; 2]) -> Option<impl Iterator<Item = u32>> {
-    let [a, b] = bounds;
-    let bits = a.bits.max(b.bits);
-    let few = !a.signed && !b.signed && bits <= MAX_WIDE;
-    few.then(|| (0..bits).step_by(64))
-}
-
-/// The widest numbers whose words are computed one by one.
-pub(crate) const MAX_WIDE: u32 = 1024;
 
 /// True if every value is unsigned with at most this many bits.
 fn fits(bound: Bound, bits: u32) -> bool {
@@ -473,15 +390,11 @@ fn low_part(slot: Slot, bits: u32) -> Slot {
 }
 
 impl Num {
-    /// Bits `low..low + width` of the two's complement as a number, if they do not depend on others.
+    /// Bits `low..low + width` of a field, of bits ahead, or of a number that has no others.
     pub fn part(&self, low: u32, width: u32) -> Option<Num> {
         let cut = |slot: Slot| slot.part(low, width.min(slot.width - low));
         Some(match self {
             num if fits(num.bound(), low) => Num::constant(0),
-            Num::Const(value) => {
-                let bits = low_bits(&(value >> low), width);
-                Num::constant(bits)
-            }
             Num::Field(slot) if !slot.signed => Num::Field(cut(*slot)),
             Num::Arg(slot) if !slot.signed => Num::Arg(cut(*slot)),
             Num::Element(field) if !field.slot.signed => {
@@ -491,29 +404,6 @@ impl Num {
             Num::Ahead(offset, all) => {
                 let width = width.min(all - low);
                 Num::Ahead(offset + all - low - width, width)
-            }
-            Num::Binary(op @ (Arithmetic::And | Arithmetic::Or | Arithmetic::Xor), sides) => {
-                Num::binary(*op, sides.0.part(low, width)?, sides.1.part(low, width)?)
-            }
-            Num::Binary(op @ (Arithmetic::Shl | Arithmetic::Shr), sides) => {
-                let Num::Const(by) = &sides.1 else {
-                    return None;
-                };
-                let by = u32::try_from(by).ok().filter(|by| *by <= MAX_WIDE)?;
-                match op {
-                    Arithmetic::Shr => sides.0.part(low + by, width)?,
-                    _ if low >= by => sides.0.part(low - by, width)?,
-                    _ => {
-                        let more = by - low;
-                        let rest = sides.0.part(0, width.saturating_sub(more))?;
-                        Num::binary(Arithmetic::Shl, rest, Num::constant(more))
-                    }
-                }
-            }
-            Num::Not(value) => Num::Not(Box::new(value.part(low, width)?)),
-            Num::Choose(parts) => {
-                let (yes, no) = (parts.1.part(low, width)?, parts.2.part(low, width)?);
-                Num::Choose(Box::new((parts.0.clone(), yes, no)))
             }
             num if low == 0 && fits(num.bound(), width) => num.clone(),
             _ => return None,

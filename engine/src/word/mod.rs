@@ -7,60 +7,40 @@
 mod lowering;
 mod op;
 
-use super::bits::Slot;
 use super::expression::{Num, Test};
 use lowering::Lowering;
-pub(super) use lowering::MAX_WIDE;
 pub(super) use op::{At, Op};
 
-/// A number of at most 64 bits, by the operations that find it. Most take one.
-#[derive(Debug, Clone)]
-pub(super) enum Word {
-    Const(u64),
-    Field(Slot),
-    Arg(Slot),
-    /// Straight-line code of at most [`MAX_OPS`] operations; the last one's result counts.
-    Ops(Box<[Op]>),
-}
+/// Straight-line code of 1 to [`MAX_OPS`] operations; the last one's result counts.
+pub(super) type Ops = Box<[Op]>;
 
 /// The longest code of one number.
 pub(super) const MAX_OPS: usize = 128;
 
-impl Word {
-    /// The number of operations.
-    pub fn len(&self) -> usize {
-        match self {
-            Word::Ops(ops) => ops.len(),
-            _ => 1,
-        }
-    }
+/// Code for the lowest `need` bits of a number, at most 64; `None` if it needs wider numbers.
+pub(super) fn low(num: &Num, need: u32) -> Option<Ops> {
+    let mut lowering = Lowering::default();
+    let at = lowering.num(num, need)?;
+    lowering.finish(at)
+}
 
-    /// Code for the lowest `need` bits of a number, at most 64; `None` if it needs wider numbers.
-    pub fn low(num: &Num, need: u32) -> Option<Word> {
-        let mut lowering = Lowering::default();
-        let at = lowering.num(num, need)?;
-        lowering.finish(at)
-    }
+/// Code for a number, a negative one in two's complement; `None` if it needs more than 64 bits.
+pub(super) fn whole(num: &Num) -> Option<Ops> {
+    let mut lowering = Lowering::default();
+    let at = lowering.amount(num)?;
+    lowering.finish(at)
+}
 
-    /// Code for a number, a negative one in two's complement; `None` if it needs more than 64 bits.
-    pub fn whole(num: &Num) -> Option<Word> {
-        let mut lowering = Lowering::default();
-        let at = lowering.amount(num)?;
-        lowering.finish(at)
-    }
-
-    /// Code for a condition, 0 or 1; `None` if it needs more than 64 bits.
-    pub fn of_test(test: &Test) -> Option<Word> {
-        let mut lowering = Lowering::default();
-        let at = lowering.test(test)?;
-        lowering.finish(at)
-    }
+/// Code for a condition, 0 or 1; `None` if it needs more than 64 bits.
+pub(super) fn of_test(test: &Test) -> Option<Ops> {
+    let mut lowering = Lowering::default();
+    let at = lowering.test(test)?;
+    lowering.finish(at)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::bits::low_bits;
-    use super::super::bits::{SLACK, mask};
+    use super::super::bits::{SLACK, Slot, low_bits, mask};
     use super::super::expression::{Cast, Comparison, EXACT, Env, Op as Arithmetic};
     use super::super::layout::Layout;
     use super::super::phv::Phv;
@@ -141,23 +121,23 @@ mod tests {
             if !small(64) {
                 return Ok(());
             }
-            if let Some(word) = Word::low(&tree, need) {
+            if let Some(word) = low(&tree, need) {
                 prop_assert_eq!(run(&word, env) & mask(need), tree.eval_low(env) & mask(need));
             }
             if !small(EXACT) {
                 return Ok(());
             }
-            if let Some(word) = Word::whole(&tree) {
+            if let Some(word) = whole(&tree) {
                 prop_assert_eq!(run(&word, env), tree.eval_amount(env));
             }
-            let (low, width) = place;
-            if let Some(part) = tree.part(low, width) {
-                let whole = tree.eval(env, EXACT) >> low;
+            let (from, width) = place;
+            if let Some(part) = tree.part(from, width) {
+                let whole = tree.eval(env, EXACT) >> from;
                 prop_assert_eq!(low_bits(&part.eval(env, width), width), low_bits(&whole, width));
             }
             for how in [Comparison::Equal, Comparison::Less, Comparison::GreaterOrEqual] {
                 let test = Test::Compare(how, Box::new((tree.clone(), other.clone())));
-                if let Some(word) = Word::of_test(&test) {
+                if let Some(word) = of_test(&test) {
                     prop_assert_eq!(run(&word, env), u64::from(test.eval(env)));
                 }
             }
@@ -165,27 +145,17 @@ mod tests {
     }
 
     /// What the code of a packet computes.
-    fn run(word: &Word, env: Env) -> u64 {
+    fn run(ops: &[Op], env: Env) -> u64 {
         let mut results = Vec::new();
-        match word {
-            Word::Const(value) => *value,
-            Word::Field(slot) => slot.load_word(&env.phv.bytes),
-            Word::Arg(slot) => slot.load_word(env.args),
-            Word::Ops(ops) => {
-                for op in ops {
-                    let result = op.find(|at| results[usize::from(at)], env);
-                    results.push(result);
-                }
-                results[results.len() - 1]
-            }
+        for op in ops {
+            let result = op.find(|at| results[usize::from(at)], env);
+            results.push(result);
         }
+        results[results.len() - 1]
     }
 
     fn operations(num: &Num) -> usize {
-        match Word::whole(num).unwrap() {
-            Word::Ops(ops) => ops.len(),
-            _ => 1,
-        }
+        whole(num).unwrap().len()
     }
 
     #[test]
@@ -226,20 +196,17 @@ mod tests {
             registers: &[],
             ahead: &[],
         };
-        let value = |tree| run(&Word::whole(tree).unwrap(), env);
+        let value = |tree| run(&whole(tree).unwrap(), env);
         assert_eq!(value(&both), 0x12_3456);
         assert_eq!(value(&apart), 0x1_23bc_def0);
     }
 
     #[test]
-    fn wide_numbers_are_compared_word_by_word() {
+    fn wide_numbers_have_no_words() {
         let address = |bit| Num::Field(Slot::new(bit, 128, false));
         let same = Test::Compare(Comparison::Equal, Box::new((address(0), address(128))));
-        assert!(Word::of_test(&same).is_some());
-        assert!(Word::whole(&address(0)).is_none());
-        assert!(Word::low(&address(0), 64).is_some());
-        let sum = Num::binary(Arithmetic::Add, address(0), Num::constant(1));
-        let less = Test::Compare(Comparison::Less, Box::new((sum, address(128))));
-        assert!(Word::of_test(&less).is_none());
+        assert!(of_test(&same).is_none());
+        assert!(whole(&address(0)).is_none());
+        assert!(low(&address(0), 64).is_some());
     }
 }

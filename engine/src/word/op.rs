@@ -15,13 +15,7 @@ pub(crate) enum Op {
     Field(Slot),
     Arg(Slot),
     Valid(usize),
-    EqualHeaders(usize, usize),
     Register(usize, At),
-    Fill(usize, i64),
-    /// A field of a stack's element, by the element's index; zero outside the stack.
-    Element(ElementOp),
-    /// True if the element's header is valid.
-    ElementValid(ElementOp),
     /// Bits ahead of the parser, at most 64: offset and width.
     Ahead(u32, u8),
     Add(At, At),
@@ -52,33 +46,6 @@ pub(crate) enum Op {
     Choose(At, At, At),
 }
 
-/// A member of a stack's element.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct ElementOp {
-    pub stack: usize,
-    pub member: usize,
-    pub index: At,
-    /// The field, relative to its header's start.
-    pub slot: Slot,
-}
-
-impl ElementOp {
-    fn moved(self, to: impl Fn(At) -> At) -> ElementOp {
-        let index = to(self.index);
-        ElementOp { index, ..self }
-    }
-
-    fn header(self, env: Env, index: u64) -> Option<usize> {
-        env.layout.stacks[self.stack].element(index, self.member)
-    }
-
-    fn load(self, env: Env, index: u64) -> u64 {
-        let header = self.header(env, index);
-        let slot = header.map(|header| self.slot.at(env.layout.instances[header].base));
-        slot.map_or(0, |slot| slot.load_word(&env.phv.bytes))
-    }
-}
-
 impl Op {
     /// The result of an operation that reads more than words, from the results of its operands.
     pub fn find(&self, at: impl Fn(At) -> u64, env: Env) -> u64 {
@@ -86,14 +53,7 @@ impl Op {
             Op::Field(slot) => slot.load_word(&env.phv.bytes),
             Op::Arg(slot) => slot.load_word(env.args),
             Op::Valid(header) => u64::from(env.phv.is_valid(header)),
-            Op::EqualHeaders(a, b) => u64::from(env.phv.equal(env.layout, a, b)),
             Op::Register(array, index) => env.registers[array].load_word(at(index)).unwrap_or(0),
-            Op::Fill(stack, plus) => (env.phv.next(&env.layout.stacks[stack]) as i64 + plus) as u64,
-            Op::Element(element) => element.load(env, at(element.index)),
-            Op::ElementValid(element) => {
-                let header = element.header(env, at(element.index));
-                u64::from(header.is_some_and(|header| env.phv.is_valid(header)))
-            }
             Op::Ahead(offset, width) => bits_ahead(env.ahead, offset as usize, width),
             _ => self.result(at),
         }
@@ -152,10 +112,7 @@ impl Op {
     /// The same operation with its operands elsewhere.
     pub fn moved(self, to: impl Fn(At) -> At) -> Op {
         match self {
-            Op::Const(_) | Op::Field(_) | Op::Arg(_) | Op::Valid(_) | Op::Fill(..) => self,
-            Op::EqualHeaders(..) | Op::Ahead(..) => self,
-            Op::Element(element) => Op::Element(element.moved(to)),
-            Op::ElementValid(element) => Op::ElementValid(element.moved(to)),
+            Op::Const(_) | Op::Field(_) | Op::Arg(_) | Op::Valid(_) | Op::Ahead(..) => self,
             Op::Register(array, a) => Op::Register(array, to(a)),
             Op::Add(a, b) => Op::Add(to(a), to(b)),
             Op::AddConst(a, value) => Op::AddConst(to(a), value),
@@ -196,11 +153,6 @@ impl Op {
         operands.into_inner()
     }
 
-    /// Whether this is one of the operands.
-    pub fn uses(self, at: At) -> bool {
-        self.operands().contains(&at)
-    }
-
     /// How many bits the result has at most, from those of the operands.
     pub fn bits(self, of: impl Fn(At) -> u32) -> u32 {
         let of_const = |value: u64| 64 - value.leading_zeros();
@@ -217,11 +169,8 @@ impl Op {
             Op::ShrConst(a, by) => of(a).saturating_sub(by.into()),
             Op::Choose(_, yes, no) => of(yes).max(of(no)),
             Op::Clamp(_, 0.., high) => of_const(high as u64),
-            Op::Element(element) if !element.slot.signed => element.slot.width,
             Op::Ahead(_, width) => width.into(),
             Op::Valid(_)
-            | Op::EqualHeaders(..)
-            | Op::ElementValid(_)
             | Op::Equal(..)
             | Op::EqualConst(..)
             | Op::Less(..)

@@ -6,7 +6,7 @@ use ultima_p4runtime::v1::PacketOut;
 
 use super::programs::tell_learned;
 use super::{Datapath, FLUSH_INTERVAL, Item, keyed};
-use crate::engine::{IngressOutcome, MetadataError};
+use crate::engine::IngressOutcome;
 use crate::pcap::Direction;
 use crate::port::Received;
 use crate::port::mmsg::{Frame, MAX_FRAME, RxBatch};
@@ -104,12 +104,8 @@ impl Datapath {
         let headers = pipeline.engine.controller_headers();
         let written = headers.packet_out.write(values, &mut frame);
         written.map_err(|error| {
-            // §8.3.
-            let code = match error {
-                MetadataError::Value(_) => Code::OutOfRange,
-                _ => Code::InvalidArgument,
-            };
-            Refusal::new(code, format!("packet-out: {error}"))
+            let Refusal { code, message } = error.into();
+            Refusal::new(code, format!("packet-out: {message}"))
         })?;
         frame.extend_from_slice(&packet.payload);
         if frame.len() > MAX_FRAME {

@@ -12,7 +12,7 @@ use ultima_p4runtime::v1::{CounterEntry, Index, MeterEntry, P4Data, RegisterEntr
 use super::direct::refuse_counts;
 use super::scan::Scan;
 use super::table_entry::{counter_cell, counter_data, meter_config, meter_message};
-use crate::engine::{ControlError, Counter, Engine, Meter, Register};
+use crate::engine::{Counter, Engine, Meter, Register};
 use crate::target::Refusal;
 
 /// Returns the cells of an index in an array of this size. The array itself rejects an index beyond its end.
@@ -48,18 +48,17 @@ pub(super) fn write_counter(engine: &mut Engine, entry: &CounterEntry) -> Result
 
 pub(super) fn read_counters(
     engine: &Engine,
-    CounterEntry {
-        counter_id, index, ..
-    }: &CounterEntry,
+    request: &CounterEntry,
     scan: &mut Scan,
     found: &mut Vec<Entity>,
 ) -> Result<(), Refusal> {
-    let one = |id| Ok(vec![engine.counter(id)?]);
-    let arrays = arrays("counter", *counter_id, *index, one, || {
-        engine.counters().collect()
-    })?;
+    let (id, index) = (request.counter_id, request.index);
+    let all = match id {
+        0 => engine.counters().collect(),
+        id => vec![engine.counter(id)?],
+    };
     let size = |counter: &Counter| (counter.id(), counter.cells().len());
-    walk(arrays, size, *index, scan, |counter, at| {
+    walk(all, size, (id, index), scan, |counter, at| {
         found.push(Entity::CounterEntry(CounterEntry {
             counter_id: counter.id(),
             index: index_message(at),
@@ -85,15 +84,13 @@ pub(super) fn read_meters(
     scan: &mut Scan,
     found: &mut Vec<Entity>,
 ) -> Result<(), Refusal> {
-    let MeterEntry {
-        meter_id, index, ..
-    } = request;
-    let one = |id| Ok(vec![engine.meter(id)?]);
-    let arrays = arrays("meter", *meter_id, *index, one, || {
-        engine.meters().collect()
-    })?;
+    let (id, index) = (request.meter_id, request.index);
+    let all = match id {
+        0 => engine.meters().collect(),
+        id => vec![engine.meter(id)?],
+    };
     let size = |meter: &Meter| (meter.id(), meter.cells().len());
-    walk(arrays, size, *index, scan, |meter, at| {
+    walk(all, size, (id, index), scan, |meter, at| {
         let config = meter.read(at)?;
         found.push(Entity::MeterEntry(MeterEntry {
             meter_id: meter.id(),
@@ -123,18 +120,17 @@ pub(super) fn write_register(engine: &mut Engine, entry: &RegisterEntry) -> Resu
 
 pub(super) fn read_registers(
     engine: &Engine,
-    RegisterEntry {
-        register_id, index, ..
-    }: &RegisterEntry,
+    request: &RegisterEntry,
     scan: &mut Scan,
     found: &mut Vec<Entity>,
 ) -> Result<(), Refusal> {
-    let one = |id| Ok(vec![engine.register(id)?]);
-    let arrays = arrays("register", *register_id, *index, one, || {
-        engine.registers().collect()
-    })?;
+    let (id, index) = (request.register_id, request.index);
+    let all = match id {
+        0 => engine.registers().collect(),
+        id => vec![engine.register(id)?],
+    };
     let size = |register: &Register| (register.id(), register.size());
-    walk(arrays, size, *index, scan, |register, at| {
+    walk(all, size, (id, index), scan, |register, at| {
         let data = Some(Data::Bitstring(register.read(at)?));
         found.push(Entity::RegisterEntry(RegisterEntry {
             register_id: register.id(),
@@ -145,37 +141,25 @@ pub(super) fn read_registers(
     })
 }
 
-/// Returns the arrays of a request: the one with its id, or all with id 0.
-fn arrays<'a, T>(
-    kind: &str,
-    id: u32,
-    index: Option<Index>,
-    one: impl Fn(u32) -> Result<Vec<&'a T>, ControlError>,
-    all: impl Fn() -> Vec<&'a T>,
-) -> Result<Vec<&'a T>, Refusal> {
-    match (id, index) {
-        (0, None) => Ok(all()),
-        (0, Some(_)) => Err(Refusal::invalid(format!(
-            "an index without a {kind} id: expected an id, or neither to read all"
-        ))),
-        (id, _) => Ok(one(id)?),
-    }
-}
-
-/// Passes on cells from the walk's position. `size` returns an array's id and size.
+/// Passes on the cells of a request, by id and index, from the walk's position. `size` returns an array's id and size.
 fn walk<T>(
     arrays: Vec<&T>,
     size: impl Fn(&T) -> (u32, usize),
-    index: Option<Index>,
+    request: (u32, Option<Index>),
     scan: &mut Scan,
     mut each: impl FnMut(&T, u64) -> Result<(), Refusal>,
 ) -> Result<(), Refusal> {
+    if let (0, Some(_)) = request {
+        return Err(Refusal::invalid(
+            "an index without an array's id: expected an id, or neither to read all",
+        ));
+    }
     for array in arrays {
         let (id, size) = size(array);
         if scan.is_past(id) {
             continue;
         }
-        let cells = cells(index, size)?;
+        let cells = cells(request.1, size)?;
         for cell in cells.start.max(scan.first(id))..cells.end {
             if !scan.admits(id, cell, 1) {
                 return Ok(());

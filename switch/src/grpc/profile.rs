@@ -2,7 +2,6 @@
 
 use ultima_p4runtime::bytestring::Bytestring;
 use ultima_p4runtime::v1::action_profile_action::WatchKind as ActionWatch;
-use ultima_p4runtime::v1::action_profile_action_set::{ActionSelectionMode, SizeSemantics};
 use ultima_p4runtime::v1::action_profile_group::Member as MemberMessage;
 use ultima_p4runtime::v1::action_profile_group::member::WatchKind as MemberWatch;
 use ultima_p4runtime::v1::entity::Entity;
@@ -14,9 +13,7 @@ use ultima_p4runtime::v1::{
 use super::scan::{ENTRY, Scan, cost_of};
 use super::table_entry::{action_message, call};
 use crate::config::MAX_PORT;
-use crate::engine::{
-    ActionCall, Engine, GroupMember, GroupView, OneShot, Profile, SizeUnit, Watch, WeightedCall,
-};
+use crate::engine::{ActionCall, Engine, GroupMember, GroupView, OneShot, Profile, WeightedCall};
 use crate::target::Refusal;
 
 pub(super) fn write_member(
@@ -161,48 +158,30 @@ fn in_all(
     Ok(())
 }
 
-/// Reads a one-shot action set.
+/// Reads a one-shot action set. Its selector alone determines how it picks and what its size counts.
 pub(super) fn one_shot(set: ActionProfileActionSet) -> Result<OneShot, Refusal> {
     if set.group_action.is_some() {
         return Err(Refusal::unimplemented(
             "group_action: this switch does not support it, leave it unset",
         ));
     }
-    let names_mode = match ActionSelectionMode::try_from(set.action_selection_mode) {
-        Ok(ActionSelectionMode::DefaultModeDeterminedByActionSelector) => false,
-        // All selectors of v1model go by a hash.
-        Ok(ActionSelectionMode::Hash) => true,
-        Ok(ActionSelectionMode::Random) => {
-            return Err(Refusal::unimplemented(
-                "action_selection_mode RANDOM: expected the default or HASH",
-            ));
-        }
-        Err(_) => {
-            let mode = set.action_selection_mode;
-            return Err(Refusal::invalid(format!(
-                "action_selection_mode {mode} is unknown"
+    for (field, value) in [
+        ("action_selection_mode", set.action_selection_mode),
+        ("size_semantics", set.size_semantics),
+    ] {
+        if value != 0 {
+            return Err(Refusal::unimplemented(format!(
+                "{field} {value}: expected the default, which the action selector determines"
             )));
         }
-    };
-    let size = match SizeSemantics::try_from(set.size_semantics) {
-        Ok(SizeSemantics::DefaultSizeDeterminedByActionSelector) => None,
-        Ok(SizeSemantics::SumOfWeights) => Some(SizeUnit::Weights),
-        Ok(SizeSemantics::SumOfMembers) => Some(SizeUnit::Members),
-        Err(_) => {
-            let size = set.size_semantics;
-            return Err(Refusal::invalid(format!(
-                "size_semantics {size} is unknown"
-            )));
-        }
-    };
+    }
     let actions = set.action_profile_actions.into_iter().map(|one| {
         let Some(action) = one.action else {
             return Err(Refusal::invalid("an action of the set is empty"));
         };
-        #[expect(deprecated, reason = "clients may still write it")]
         let watch = match &one.watch_kind {
-            Some(ActionWatch::Watch(port)) => watch_number(*port)?,
             Some(ActionWatch::WatchPort(port)) => watch_port(port)?,
+            Some(_) => return Err(old_watch()),
             None => None,
         };
         Ok(WeightedCall {
@@ -213,47 +192,28 @@ pub(super) fn one_shot(set: ActionProfileActionSet) -> Result<OneShot, Refusal> 
     });
     Ok(OneShot {
         actions: actions.collect::<Result<_, _>>()?,
-        names_mode,
-        names_size: size,
     })
 }
 
 /// Converts a one-shot action set to a message, as it was written.
 pub(super) fn one_shot_message(set: &OneShot) -> ActionProfileActionSet {
-    let actions = set.actions.iter().map(|one| {
-        #[expect(deprecated, reason = "clients that wrote it want it back")]
-        let watch_kind = one.watch.map(|watch| match watch.deprecated {
-            true => ActionWatch::Watch(i32::from(watch.port)),
-            false => ActionWatch::WatchPort(Bytestring::from(watch.port).into()),
-        });
-        ActionProfileAction {
-            action: Some(action_message(&one.call)),
-            weight: one.weight as i32,
-            watch_kind,
-        }
+    let actions = set.actions.iter().map(|one| ActionProfileAction {
+        action: Some(action_message(&one.call)),
+        weight: one.weight as i32,
+        watch_kind: one
+            .watch
+            .map(|port| ActionWatch::WatchPort(Bytestring::from(port).into())),
     });
-    let mode = match set.names_mode {
-        false => ActionSelectionMode::DefaultModeDeterminedByActionSelector,
-        true => ActionSelectionMode::Hash,
-    };
-    let size = match set.names_size {
-        None => SizeSemantics::DefaultSizeDeterminedByActionSelector,
-        Some(SizeUnit::Weights) => SizeSemantics::SumOfWeights,
-        Some(SizeUnit::Members) => SizeSemantics::SumOfMembers,
-    };
     ActionProfileActionSet {
         action_profile_actions: actions.collect(),
-        action_selection_mode: mode.into(),
-        size_semantics: size.into(),
-        group_action: None,
+        ..ActionProfileActionSet::default()
     }
 }
 
 fn group_member(message: &MemberMessage) -> Result<GroupMember, Refusal> {
-    #[expect(deprecated, reason = "clients may still write it")]
     let watch = match &message.watch_kind {
-        Some(MemberWatch::Watch(port)) => watch_number(*port)?,
         Some(MemberWatch::WatchPort(port)) => watch_port(port)?,
+        Some(_) => return Err(old_watch()),
         None => None,
     };
     Ok(GroupMember {
@@ -264,16 +224,13 @@ fn group_member(message: &MemberMessage) -> Result<GroupMember, Refusal> {
 }
 
 fn member_message(member: &GroupMember) -> MemberMessage {
-    #[expect(deprecated, reason = "clients that wrote it want it back")]
-    let watch_kind = member.watch.map(|watch| match watch.deprecated {
-        true => MemberWatch::Watch(i32::from(watch.port)),
-        false => MemberWatch::WatchPort(Bytestring::from(watch.port).into()),
-    });
     MemberMessage {
         member_id: member.member,
         // It came as one.
         weight: member.weight as i32,
-        watch_kind,
+        watch_kind: member
+            .watch
+            .map(|port| MemberWatch::WatchPort(Bytestring::from(port).into())),
     }
 }
 
@@ -281,22 +238,12 @@ fn weight(weight: i32) -> Result<u32, Refusal> {
     u32::try_from(weight).map_err(|_| Refusal::invalid(format!("weight {weight} is negative")))
 }
 
-/// Reads the deprecated port field, where 0 means none.
-fn watch_number(port: i32) -> Result<Option<Watch>, Refusal> {
-    match u16::try_from(port) {
-        Ok(0) => Ok(None),
-        Ok(port) if port <= MAX_PORT => Ok(Some(Watch {
-            port,
-            deprecated: true,
-        })),
-        _ => Err(Refusal::invalid(format!(
-            "watch: port {port}, expected 1 to {MAX_PORT}"
-        ))),
-    }
+fn old_watch() -> Refusal {
+    Refusal::unimplemented("watch, which P4Runtime deprecates: expected watch_port")
 }
 
 /// Reads a port in bytes. Empty bytes mean no port.
-fn watch_port(bytes: &[u8]) -> Result<Option<Watch>, Refusal> {
+fn watch_port(bytes: &[u8]) -> Result<Option<u16>, Refusal> {
     if bytes.is_empty() {
         return Ok(None);
     }
@@ -304,10 +251,7 @@ fn watch_port(bytes: &[u8]) -> Result<Option<Watch>, Refusal> {
         number.checked_mul(256)?.checked_add(u16::from(*byte))
     });
     match number.filter(|port| *port <= MAX_PORT) {
-        Some(port) => Ok(Some(Watch {
-            port,
-            deprecated: false,
-        })),
+        Some(port) => Ok(Some(port)),
         None => Err(Refusal::invalid(format!(
             "watch_port: expected a port from 0 to {MAX_PORT}"
         ))),

@@ -179,6 +179,16 @@ impl Testbed {
         self.engine.table_mut(id)?.insert(entry)
     }
 
+    /// Deletes all entries of a table.
+    pub fn clear(&mut self, table: &str) {
+        let id = self.table(table);
+        let mut table = self.engine.table_mut(id).expect("it was found by name");
+        let entries: Vec<_> = table.entries().map(|entry| entry.entry).collect();
+        for entry in entries {
+            table.delete(&entry.key, entry.priority).expect("deleted");
+        }
+    }
+
     /// Sends a frame through ingress and its copies, and their clones, through egress at once.
     /// Returns what left, port by port.
     pub fn send(&mut self, port: u16, frame: &[u8]) -> Vec<(u16, Vec<u8>)> {

@@ -225,5 +225,5 @@ fn types_that_stand_for_ever_more_types() {
         digests: vec![digest],
         ..p4info()
     };
-    refused(&program, &p4info, "a digest of this type");
+    refused(&program, &p4info, "a type of more than 4096 parts");
 }

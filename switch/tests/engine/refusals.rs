@@ -1,7 +1,10 @@
 //! Invalid programs and their errors.
 
 use serde_json::{Value, json};
-use ultima_p4runtime::config::v1::P4Info;
+use ultima_p4runtime::config::v1::p4_data_type_spec::TypeSpec;
+use ultima_p4runtime::config::v1::p4_new_type_spec::Representation;
+use ultima_p4runtime::config::v1::p4_new_type_translation::{SdnString, SdnType};
+use ultima_p4runtime::config::v1::{Digest, P4DataTypeSpec, P4Info, P4NamedType, Preamble};
 use ultima_p4runtime::text;
 use ultima_switch::engine::{Limits, LoadError};
 
@@ -57,11 +60,11 @@ fn unknown_constructs_are_rejected_by_name() {
     let action = "/actions/1/primitives/1";
     assert_eq!(
         changed(&format!("{action}/op"), json!("teleport")),
-        "action Serve.truncate_frame, teleport: primitive teleport is not supported by this switch"
+        "action Serve.truncate_frame, teleport: primitive teleport with 1 parameter is not supported by this switch"
     );
     assert_eq!(
         changed(&format!("{action}/parameters"), json!([])),
-        "action Serve.truncate_frame, truncate: it does not take 0 parameters"
+        "action Serve.truncate_frame, truncate: primitive truncate with 0 parameters is not supported by this switch"
     );
     assert_eq!(
         changed("/__meta__/version", json!([3, 0])),
@@ -348,6 +351,39 @@ fn types_that_are_strings_to_controllers_are_refused() {
             params.for_each(|param| param.bitwidth *= i32::from(param.name != "port"));
         }),
         format!("action Translate.leave, parameter port: {strings}")
+    );
+}
+
+#[test]
+fn a_digest_of_a_type_that_is_a_string_to_controllers_is_refused() {
+    let text = altered(
+        include_bytes!("../programs/translated.json"),
+        include_str!("../programs/translated.p4info.txtpb"),
+        |program, p4info| {
+            program["learn_lists"] = json!([{"name": "learn_t", "id": 1, "elements": []}]);
+            let types = &mut p4info.type_info.as_mut().unwrap().new_types;
+            let port = types.get_mut("outside_port_t").unwrap();
+            let Some(Representation::TranslatedType(to)) = &mut port.representation else {
+                panic!("{port:?}");
+            };
+            to.sdn_type = Some(SdnType::SdnString(SdnString {}));
+            let name = "outside_port_t".to_owned();
+            p4info.digests.push(Digest {
+                preamble: Some(Preamble {
+                    id: 0x1700_0001,
+                    name: "learn_t".into(),
+                    ..Preamble::default()
+                }),
+                type_spec: Some(P4DataTypeSpec {
+                    type_spec: Some(TypeSpec::NewType(P4NamedType { name })),
+                }),
+            });
+        },
+    );
+    assert_eq!(
+        text,
+        "digest learn_t: type outside_port_t, which @p4runtime_translation maps to strings (expected a width in bits), \
+         is not supported by this switch"
     );
 }
 

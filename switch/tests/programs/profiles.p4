@@ -119,9 +119,9 @@ control Choose(inout headers_t hdr, inout metadata_t meta, inout standard_metada
         implementation = narrow;
     }
 
-    @selector_size_semantics("sum_of_members")
-    @max_member_weight(10)
-    @max_group_size(2)
+    // A group has a weight of 3 at most,
+    // all groups together one of 6.
+    @max_group_size(3)
     action_selector(HashAlgorithm.csum16, 32w6, 32w16) heavy;
 
     table weighted {

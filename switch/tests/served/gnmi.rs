@@ -14,8 +14,8 @@ use ultima_gnmi::v0::subscribe_response::Response;
 use ultima_gnmi::v0::subscription_list::Mode;
 use ultima_gnmi::v0::typed_value::Value;
 use ultima_gnmi::v0::{
-    Encoding, GetRequest, Path, Poll, SetRequest, SubscribeRequest, SubscribeResponse,
-    Subscription, SubscriptionList, SubscriptionMode, TypedValue, Update,
+    Encoding, GetRequest, Path, SetRequest, SubscribeRequest, SubscribeResponse, Subscription,
+    SubscriptionList, SubscriptionMode, TypedValue, Update,
 };
 
 use crate::served::common::{Bed, PATIENCE};
@@ -40,15 +40,11 @@ fn counter(name: &str, counter: &str) -> Path {
 async fn subscribe(
     client: &mut GNmiClient<Channel>,
     list: SubscriptionList,
-    polls: usize,
 ) -> Result<Streaming<SubscribeResponse>, Status> {
-    let first = [Request::Subscribe(list)].into_iter();
-    let polls = std::iter::repeat_n(Request::Poll(Poll {}), polls);
-    let requests = first.chain(polls).map(|request| SubscribeRequest {
-        request: Some(request),
-    });
-    let requests: Vec<_> = requests.collect();
-    Ok(client.subscribe(iter(requests)).await?.into_inner())
+    let request = SubscribeRequest {
+        request: Some(Request::Subscribe(list)),
+    };
+    Ok(client.subscribe(iter([request])).await?.into_inner())
 }
 
 /// The values of the next message; none is that all has been said.
@@ -89,9 +85,9 @@ fn a_link_is_told_and_set() {
             ..Subscription::default()
         };
         let on_change = list(Mode::Stream, of("oper-status"));
-        let mut oper = subscribe(&mut client, on_change, 0).await.expect("granted");
+        let mut oper = subscribe(&mut client, on_change).await.expect("granted");
         let on_change = list(Mode::Stream, of("admin-status"));
-        let mut admin = subscribe(&mut client, on_change, 0).await.expect("granted");
+        let mut admin = subscribe(&mut client, on_change).await.expect("granted");
         for stream in [&mut oper, &mut admin] {
             assert_eq!(next(stream).await, text("UP"));
             assert_eq!(next(stream).await, None, "in sync");
@@ -135,7 +131,7 @@ fn a_link_is_told_and_set() {
         };
         for mode in [SubscriptionMode::Sample, SubscriptionMode::TargetDefined] {
             let sample = list(Mode::Stream, of("in-pkts", mode));
-            let mut counts = subscribe(&mut client, sample, 0).await.expect("granted");
+            let mut counts = subscribe(&mut client, sample).await.expect("granted");
             let mut received = async || loop {
                 match next(&mut counts).await.as_deref() {
                     Some([Value::UintVal(count)]) => return *count,
@@ -169,7 +165,7 @@ async fn subscriptions_have_modes() {
     };
     let ids = || Some(vec![Value::UintVal(1), Value::UintVal(2)]);
     let once = list(Mode::Once, all_ids());
-    let mut stream = subscribe(&mut client, once, 0).await.expect("granted");
+    let mut stream = subscribe(&mut client, once).await.expect("granted");
     assert_eq!(next(&mut stream).await, ids());
     assert_eq!(next(&mut stream).await, None);
     assert!(
@@ -177,11 +173,26 @@ async fn subscriptions_have_modes() {
         "an end"
     );
 
-    let poll = list(Mode::Poll, all_ids());
-    let mut stream = subscribe(&mut client, poll, 2).await.expect("granted");
-    for _ in 0..3 {
-        assert_eq!(next(&mut stream).await, ids());
-        assert_eq!(next(&mut stream).await, None);
+    let with = |subscription: Subscription| list(Mode::Stream, subscription);
+    for unsupported in [
+        list(Mode::Poll, all_ids()),
+        SubscriptionList {
+            updates_only: true,
+            ..with(all_ids())
+        },
+        with(Subscription {
+            suppress_redundant: true,
+            ..all_ids()
+        }),
+        with(Subscription {
+            heartbeat_interval: 1_000_000_000,
+            ..all_ids()
+        }),
+    ] {
+        let refused = subscribe(&mut client, unsupported).await;
+        let refused = refused.expect_err("not supported");
+        assert_eq!(refused.code(), Code::Unimplemented);
+        assert!(refused.message().contains("expected"), "{refused}");
     }
 
     let sample = Subscription {
@@ -189,7 +200,7 @@ async fn subscriptions_have_modes() {
         sample_interval: Duration::from_millis(1).as_nanos() as u64,
         ..all_ids()
     };
-    let mut stream = subscribe(&mut client, list(Mode::Stream, sample), 0)
+    let mut stream = subscribe(&mut client, list(Mode::Stream, sample))
         .await
         .expect("granted");
     assert_eq!(next(&mut stream).await, ids());
@@ -254,17 +265,17 @@ async fn unknown_paths_and_large_requests_are_rejected() {
         (long, Code::ResourceExhausted),
         (counter("*", "in-pkts"), Code::InvalidArgument),
     ] {
-        let wrong = subscribe(&mut client, list(Mode::Stream, of(path)), 0).await;
+        let wrong = subscribe(&mut client, list(Mode::Stream, of(path))).await;
         assert_eq!(wrong.err().map(|status| status.code()), Some(code));
     }
 
     let standing = list(Mode::Stream, Subscription::default());
     let mut streams = Vec::new();
     for _ in 0..64 {
-        let stream = subscribe(&mut client, standing.clone(), 0).await;
+        let stream = subscribe(&mut client, standing.clone()).await;
         streams.push(stream.expect("granted"));
     }
-    let more = subscribe(&mut client, standing, 0).await;
+    let more = subscribe(&mut client, standing).await;
     assert_eq!(
         more.err().map(|status| status.code()),
         Some(Code::ResourceExhausted)

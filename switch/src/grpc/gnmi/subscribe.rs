@@ -1,4 +1,4 @@
-//! Subscriptions: ONCE, POLL, and STREAM by sampling or on change.
+//! Subscriptions: ONCE, and STREAM by sampling or on change.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::grpc::{ResponseStream, Service};
 
 /// Deadline for the client's first message.
 const FIRST_WORD: Duration = Duration::from_secs(5);
-/// Shortest interval of samples and heartbeats. Replaces a shorter or missing one.
+/// Shortest interval of samples. Replaces a shorter or missing one.
 const SHORTEST: Duration = Duration::from_millis(100);
 /// Longest interval. Replaces a longer one.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
@@ -52,47 +52,43 @@ pub(super) async fn open(
     };
     let paths = list.subscription.iter().map(|it| it.path.as_ref());
     check_paths(list.prefix.as_ref(), paths)?;
-    let mode = Mode::try_from(list.mode)
-        .map_err(|_| Status::invalid_argument("mode: expected STREAM, ONCE or POLL"))?;
+    let streams = match Mode::try_from(list.mode) {
+        Ok(Mode::Once) => false,
+        Ok(Mode::Stream) => true,
+        _ => return Err(Status::unimplemented("mode: expected STREAM or ONCE")),
+    };
+    let streamed = streamed(&list)?;
     let (answers, stream) = mpsc::channel(WAITING);
     let subscriber = Subscriber {
         encoding: encoding(list.encoding)?,
-        patterns: patterns(&list),
         ports,
         service,
         answers,
     };
-    let streamed = streamed(&list)?;
-    let updates_only = list.updates_only;
     tokio::spawn(async move {
         let _place = place;
         // Its end is the end of the stream.
-        let _ = match mode {
-            Mode::Once => subscriber.once().await,
-            Mode::Poll => subscriber.poll(requests, updates_only).await,
-            Mode::Stream => subscriber.stream(requests, streamed, updates_only).await,
+        let _ = match streams {
+            true => subscriber.stream(requests, streamed).await,
+            false => subscriber.once(&streamed).await,
         };
     });
     Ok(Box::pin(ReceiverStream::new(stream)))
 }
 
-fn patterns(list: &SubscriptionList) -> Vec<Vec<PathElem>> {
-    let of = |it: &Subscription| join(list.prefix.as_ref(), it.path.as_ref());
-    list.subscription.iter().map(of).collect()
-}
-
 /// One subscription of a stream.
 struct Streamed {
     pattern: Vec<PathElem>,
-    on_change: bool,
-    suppress: bool,
-    /// Time of the next unconditional notification, and its interval.
+    /// Time of the next sample, and the interval; `None` for notifications on change.
     due: Option<(Instant, Duration)>,
     /// The values of the last notification.
     said: BTreeMap<String, Leaf>,
 }
 
 fn streamed(list: &SubscriptionList) -> Result<Vec<Streamed>, Status> {
+    if list.updates_only {
+        return Err(unsupported("updates_only"));
+    }
     let pattern = |it: &Subscription| join(list.prefix.as_ref(), it.path.as_ref());
     let is_counter = |it: &Subscription| pattern(it).iter().any(|elem| elem.name == COUNTERS);
     let of = |it: &Subscription| {
@@ -111,79 +107,53 @@ fn streamed(list: &SubscriptionList) -> Result<Vec<Streamed>, Status> {
                 ));
             }
         };
-        let nanoseconds = match on_change {
-            true => it.heartbeat_interval,
-            false => it.sample_interval,
-        };
-        let every = Duration::from_nanos(nanoseconds).clamp(SHORTEST, LONGEST);
-        let is_due = !on_change || nanoseconds > 0;
+        if it.suppress_redundant {
+            return Err(unsupported("suppress_redundant"));
+        }
+        if it.heartbeat_interval > 0 {
+            return Err(unsupported("heartbeat_interval"));
+        }
+        let every = Duration::from_nanos(it.sample_interval).clamp(SHORTEST, LONGEST);
         Ok(Streamed {
             pattern: pattern(it),
-            on_change,
-            suppress: it.suppress_redundant,
-            due: is_due.then(|| (Instant::now() + every, every)),
+            due: (!on_change).then(|| (Instant::now() + every, every)),
             said: BTreeMap::new(),
         })
     };
     list.subscription.iter().map(of).collect()
 }
 
+fn unsupported(field: &str) -> Status {
+    Status::unimplemented(format!("{field} is not supported: expected it unset"))
+}
+
 struct Subscriber {
     encoding: Encoding,
-    patterns: Vec<Vec<PathElem>>,
     ports: Ports,
     service: Service,
     answers: mpsc::Sender<Result<SubscribeResponse, Status>>,
 }
 
 impl Subscriber {
-    async fn once(self) -> Result<(), Gone> {
-        self.all().await
-    }
-
-    async fn poll(
-        mut self,
-        mut requests: Streaming<SubscribeRequest>,
-        updates_only: bool,
-    ) -> Result<(), Gone> {
-        if updates_only {
-            self.synced().await?;
-        } else {
-            self.all().await?;
-        }
-        loop {
-            let request = tokio::select! {
-                request = requests.message() => request,
-                news = self.ports.changed() => match news {
-                    Ok(()) => continue,
-                    // The switch stops.
-                    Err(_) => return Ok(()),
-                },
-            };
-            match request.map(|request| request.and_then(|it| it.request)) {
-                Ok(Some(Request::Poll(_))) => self.all().await?,
-                Ok(Some(_)) => {
-                    return self
-                        .refuse("a subscription stands; only Poll may follow")
-                        .await;
-                }
-                Ok(None) | Err(_) => return Ok(()),
-            }
-        }
+    /// Sends all values and the end of the initial sync.
+    async fn once(self, all: &[Streamed]) -> Result<(), Gone> {
+        let patterns: Vec<_> = all.iter().map(|it| it.pattern.clone()).collect();
+        let ports = self.ports.borrow().clone();
+        let mut leaves = leaves::select(&ports, &patterns);
+        leaves.extend(self.counted(&patterns).await?);
+        self.say(notification(&leaves, self.encoding)).await?;
+        self.synced().await
     }
 
     async fn stream(
         mut self,
         mut requests: Streaming<SubscribeRequest>,
         mut all: Vec<Streamed>,
-        updates_only: bool,
     ) -> Result<(), Gone> {
         for it in &mut all {
             let found = self.leaves_of(it).await?;
             let notification = it.changes(found, self.encoding, false);
-            if !updates_only {
-                self.say(notification).await?;
-            }
+            self.say(notification).await?;
         }
         self.synced().await?;
         // A client that has no more to say goes on listening.
@@ -213,7 +183,7 @@ impl Subscriber {
             }
             for it in &mut all {
                 let is_due = it.pass(Instant::now());
-                if is_due || (changed && it.on_change) {
+                if is_due || (changed && it.due.is_none()) {
                     let found = self.leaves_of(it).await?;
                     let notification = it.changes(found, self.encoding, is_due);
                     self.say(notification).await?;
@@ -222,21 +192,12 @@ impl Subscriber {
         }
     }
 
-    /// Sends all values and the end of the initial sync.
-    async fn all(&self) -> Result<(), Gone> {
-        let ports = self.ports.borrow().clone();
-        let mut leaves = leaves::select(&ports, &self.patterns);
-        leaves.extend(self.counted(&self.patterns).await?);
-        self.say(notification(&leaves, self.encoding)).await?;
-        self.synced().await
-    }
-
     /// Returns the current leaves of a subscription. On-change subscriptions have no counters.
     async fn leaves_of(&mut self, it: &Streamed) -> Result<Vec<Leaf>, Gone> {
         let pattern = std::slice::from_ref(&it.pattern);
         let ports = self.ports.borrow_and_update().clone();
         let mut found = leaves::select(&ports, pattern);
-        if !it.on_change {
+        if it.due.is_some() {
             found.extend(self.counted(pattern).await?);
         }
         Ok(found)
@@ -284,9 +245,8 @@ impl Streamed {
         is_due
     }
 
-    /// Returns the changes since the last notification, or all values if an unconditional notification is due.
+    /// Returns the changes since the last notification, or all values if a sample is due.
     fn changes(&mut self, found: Vec<Leaf>, encoding: Encoding, is_due: bool) -> Notification {
-        let again = is_due && (self.on_change || !self.suppress);
         let before = std::mem::take(&mut self.said);
         let mut news = Vec::new();
         for leaf in found {
@@ -294,7 +254,7 @@ impl Streamed {
             let is_said = before
                 .get(&key)
                 .is_some_and(|said| said.value == leaf.value);
-            if again || !is_said {
+            if is_due || !is_said {
                 news.push(leaf.clone());
             }
             self.said.insert(key, leaf);

@@ -322,10 +322,7 @@ async fn one_shot_entries_are_read_as_they_were_written() {
     let mut controller = bed.controller().await;
     let mut plain = one_shot(&bed, 1, &[(1, 1), (2, 1), (1, 1)]);
     set(&mut plain).action_profile_actions[0].watch_kind = Some(WatchKind::WatchPort(vec![1]));
-    let mut named = one_shot(&bed, 2, &[(9, 4)]);
-    set(&mut named).action_selection_mode = ActionSelectionMode::Hash.into();
-    set(&mut named).size_semantics = SizeSemantics::SumOfWeights.into();
-    let written = [plain, named];
+    let written = [plain, one_shot(&bed, 2, &[(9, 4)])];
     controller
         .insert(written.iter().cloned().map(Entity::from).collect())
         .await;
@@ -341,13 +338,17 @@ async fn one_shot_entries_are_read_as_they_were_written() {
     assert_eq!(picked, [1, 2, 1, 1, 2, 1]);
     assert_eq!(ask(&bed, 4, 2, 7), (9, true));
 
-    let mut random = written[1].clone();
-    set(&mut random).action_selection_mode = ActionSelectionMode::Random.into();
-    let mut by_members = written[1].clone();
-    set(&mut by_members).size_semantics = SizeSemantics::SumOfMembers.into();
+    let mut hash = written[1].clone();
+    set(&mut hash).action_selection_mode = ActionSelectionMode::Hash.into();
+    let mut by_weights = written[1].clone();
+    set(&mut by_weights).size_semantics = SizeSemantics::SumOfWeights.into();
+    #[expect(deprecated, reason = "the field that is rejected")]
+    let kind = WatchKind::Watch(1);
+    let mut watching = written[1].clone();
+    set(&mut watching).action_profile_actions[0].watch_kind = Some(kind);
     let mut based = written[1].clone();
     set(&mut based).group_action = set(&mut based).action_profile_actions[0].action.clone();
-    for other in [random, by_members, based] {
+    for other in [hash, by_weights, watching, based] {
         let outcome = controller.try_write(Update::modify(other)).await;
         assert_eq!(outcome, Err(Code::Unimplemented));
     }

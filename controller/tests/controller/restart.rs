@@ -203,6 +203,12 @@ async fn a_plan_names_a_switch_with_another_program() {
     }
     let handle = serve(&text, &state).await.unwrap();
     let client = client(&handle).await;
+    // It connects to the switch once more.
+    until(async || {
+        let switches = client.switches().await.unwrap();
+        switches[1].problem.contains("another P4 program")
+    })
+    .await;
     let jobs = client.plan_jobs(&[], Vec::new(), &[spec("train")]).await;
     let fabric = client.plan_fabric(&text).await;
     for plan in [jobs, fabric] {

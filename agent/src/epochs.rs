@@ -151,7 +151,7 @@ impl<T> Epochs<T> {
                     return Err(Departure::CannotBegin(reason.clone()));
                 }
             }
-            // The sender lives as long as `self`.
+            // The sender is dropped with `self`.
             let _ = changed.changed().await;
         }
     }

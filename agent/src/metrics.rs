@@ -145,7 +145,7 @@ impl Collector for Snapshot {
                 let lost = seen.history.lost();
                 [("scatter", lost.scatter), ("gather", lost.gather)]
                     .into_iter()
-                    .flat_map(by_cause)
+                    .flat_map(|(phase, causes)| by_cause(phase, causes))
                     .collect()
             },
         )?;
@@ -180,7 +180,7 @@ impl Collector for Snapshot {
             let phases = seen.report.totals.phases;
             [("scatter", phases.scatter), ("gather", phases.gather)]
                 .into_iter()
-                .flat_map(by_fate)
+                .flat_map(|(kind, phase)| by_fate(kind, phase))
                 .collect()
         })?;
         self.counters(to, "rejected_datagrams", "Rejected datagrams", |seen| {
@@ -337,14 +337,14 @@ fn histogram(mut to: MetricEncoder<'_>, durations: &Durations) -> fmt::Result {
     to.encode_histogram::<Vec<(&str, &str)>>(sum, count, &buckets, None)
 }
 
-fn by_cause((phase, causes): (&'static str, Causes)) -> impl Iterator<Item = Series> {
+fn by_cause(phase: &'static str, causes: Causes) -> impl Iterator<Item = Series> {
     Cause::ALL.into_iter().map(move |cause| {
         let labels = vec![("phase", phase), ("cause", cause.name())];
         (labels, causes.of(cause))
     })
 }
 
-fn by_fate((kind, phase): (&'static str, PhaseCounters)) -> impl Iterator<Item = Series> {
+fn by_fate(kind: &'static str, phase: PhaseCounters) -> impl Iterator<Item = Series> {
     let fates = [
         ("in-time", phase.in_time),
         ("late", phase.late),

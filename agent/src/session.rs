@@ -338,7 +338,7 @@ impl Session {
             tokio::select! {
                 // A member may leave soon after operations have begun.
                 biased;
-                // A channel whose sender is gone means that the epoch is over, which the last branch reports.
+                // A channel without a sender means that the epoch is over, which the last branch reports.
                 Ok(_) = here.wait_for(|here| *here) => {
                     return Ok(Start { first: 0, together: true });
                 }

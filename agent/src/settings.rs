@@ -18,7 +18,7 @@ const SLACK_SHARE: u32 = 16;
 pub struct Settings {
     /// The deadline of an operation, from its start.
     pub t_b: Duration,
-    /// When owners send what they have, from the operation's start; `None` for 3/5 of `t_b`.
+    /// The time at which owners send what they have, from the operation's start; `None` for 3/5 of `t_b`.
     pub t_s: Option<Duration>,
     /// Bytes of values in a full packet; `None` for what the fabric's narrowest link takes.
     pub slot_bytes: Option<usize>,

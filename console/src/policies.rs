@@ -2,7 +2,8 @@
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use ultima_host::{
-    Answers, Element, Estimation, GatherStart, IncastPolicy, Policies, Preset, RatePolicy, Timeouts,
+    Element, Estimation, GatherStart, IncastPolicy, LossDetection, Policies, Preset, RatePolicy,
+    Timeouts,
 };
 
 /// The options of a rank's policies, which all commands share.
@@ -70,8 +71,8 @@ fn rates() -> impl TypedValueParser<Value = RatePolicy> {
 }
 
 /// Parses the name of a loss-detection mode.
-pub fn loss_detection() -> impl TypedValueParser<Value = Answers> {
-    named(&Answers::ALL, Answers::name)
+pub fn loss_detection() -> impl TypedValueParser<Value = LossDetection> {
+    named(&LossDetection::ALL, LossDetection::name)
 }
 
 /// Parses the name of a gather start.

@@ -5,11 +5,11 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use ultima_wire::{Key, bitmap, header_len};
 
-use crate::answers::Answers;
 use crate::codec::Coding;
 use crate::element::Element;
 use crate::estimator::Estimation;
 use crate::incast::IncastPolicy;
+use crate::loss_detection::LossDetection;
 use crate::rate::RatePolicy;
 use crate::recycling::Recycling;
 use crate::timeout::Timeouts;
@@ -42,10 +42,10 @@ pub struct Config {
     pub coding: Coding,
     /// Delivery of aggregates.
     pub gather: Gather,
-    /// When an owner sends its first aggregate.
+    /// The start of an owner's aggregates.
     pub gather_start: GatherStart,
     /// Loss detection: the events, apart from bounds, that end the wait for a packet.
-    pub answers: Answers,
+    pub loss_detection: LossDetection,
     /// Estimator of the mean of the contributions that arrived.
     pub estimation: Estimation,
     /// t_S: how long after an operation's start an owner waits for contributions before it sends its
@@ -97,7 +97,7 @@ pub enum Gather {
     Unicast,
 }
 
-/// When owners start to send aggregates with pacing and multicast. Otherwise each starts as soon as it can.
+/// The start of owners' aggregates, with pacing and multicast. Otherwise each owner starts as soon as it can.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum GatherStart {
@@ -168,7 +168,7 @@ impl ReceiveBuffer {
         }
     }
 
-    /// Memory of a packet besides its slot, before the kernel rounds it up.
+    /// Memory of a packet in addition to its slot, before the kernel rounds it up.
     pub fn overhead(config: &Config) -> usize {
         const HEADERS_AND_SHARED_INFO: usize = 512;
         config.header_len() + config.counted_len() + HEADERS_AND_SHARED_INFO
@@ -274,7 +274,7 @@ impl Config {
             coding: Coding::default(),
             gather: Gather::Multicast,
             gather_start: GatherStart::default(),
-            answers: Answers::default(),
+            loss_detection: LossDetection::default(),
             estimation: Estimation::default(),
             t_s: t_b * 3 / 5,
             t_b,

@@ -46,7 +46,7 @@ impl Estimation {
 }
 
 /// The weight of a contribution in a job of `ranks` with [`Estimation::Scaled`]: `came` of its source's slots arrived.
-pub(crate) fn scaled_weight(ranks: u16, (came, slots): (u32, u32)) -> f32 {
+pub(crate) fn scaled_weight(ranks: u16, came: u32, slots: u32) -> f32 {
     (f64::from(slots) / (f64::from(ranks) * f64::from(came))) as f32
 }
 
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn arrivals_stand_for_all_sent_slots() {
-        assert_eq!(scaled_weight(4, (4, 4)), 0.25);
-        assert_eq!(scaled_weight(4, (2, 4)), 0.5);
+        assert_eq!(scaled_weight(4, 4, 4), 0.25);
+        assert_eq!(scaled_weight(4, 2, 4), 0.5);
     }
 }

@@ -8,8 +8,8 @@
 use serde::{Deserialize, Serialize};
 use ultima_wire::INCAST_MAX;
 
-use crate::answers::Answers;
 use crate::cause::{Cause, Causes};
+use crate::loss_detection::LossDetection;
 
 /// The number of senders at a time that a rank announces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -34,10 +34,10 @@ const ALL: u8 = 0;
 
 /// Number of contributions that were lost on the way. A missing contribution that is merely overdue may be a straggler's.
 /// But without `in-order` detection every loss is overdue, so overdue contributions count then.
-pub(crate) fn lost_on_the_way(missing: &Causes, answers: Answers) -> u64 {
+pub(crate) fn lost_on_the_way(missing: &Causes, loss_detection: LossDetection) -> u64 {
     let known = [Cause::Trimmed, Cause::Late, Cause::Overtaken];
     let known: u64 = known.map(|cause| missing.of(cause)).iter().sum();
-    match answers.order() {
+    match loss_detection.order() {
         true => known,
         false => known + missing.of(Cause::Overdue),
     }
@@ -134,17 +134,17 @@ mod tests {
 
     #[test]
     fn a_straggler_is_no_loss_unless_losses_are_overdue() {
-        let lost = |cause, answers| {
+        let lost = |cause, loss_detection| {
             let mut missing = Causes::default();
             missing.count(cause, 3);
-            lost_on_the_way(&missing, answers)
+            lost_on_the_way(&missing, loss_detection)
         };
         for cause in [Cause::Trimmed, Cause::Late, Cause::Overtaken] {
-            assert_eq!(lost(cause, Answers::Order), 3);
+            assert_eq!(lost(cause, LossDetection::InOrder), 3);
         }
-        assert_eq!(lost(Cause::Overdue, Answers::Order), 0);
-        assert_eq!(lost(Cause::Overdue, Answers::Arrivals), 3);
-        assert_eq!(lost(Cause::Silent, Answers::Arrivals), 0);
+        assert_eq!(lost(Cause::Overdue, LossDetection::InOrder), 0);
+        assert_eq!(lost(Cause::Overdue, LossDetection::TimeoutOnly), 3);
+        assert_eq!(lost(Cause::Silent, LossDetection::TimeoutOnly), 0);
     }
 
     #[test]

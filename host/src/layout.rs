@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use crate::codec::Coding;
+
 /// Layout of one bucket, the same on all ranks.
 ///
 /// Rank *j* owns the values ⌊*jL*/*N*⌋ to ⌊(*j*+1)*L*/*N*⌋ of the *L* encoded ones (Transpose AllReduce,
@@ -99,6 +101,13 @@ impl SlotNumbers {
         });
         u32::from(owner) * self.slots + longer as u32
     }
+}
+
+/// The layout of a bucket, and the coding of its values.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    pub(crate) layout: Layout,
+    pub(crate) coding: Coding,
 }
 
 #[cfg(test)]

@@ -45,7 +45,6 @@
 //! # }
 //! ```
 
-mod answers;
 mod bits;
 mod cause;
 mod codec;
@@ -61,6 +60,7 @@ mod hierarchical;
 mod history;
 mod incast;
 mod layout;
+mod loss_detection;
 mod memory;
 mod operation;
 mod pacing;
@@ -78,7 +78,6 @@ mod timeout;
 pub mod trace;
 mod values;
 
-pub use answers::Answers;
 pub use cause::{Cause, Causes, Losses, Phase, SlotTrimmed, TrimmedByHops};
 pub use codec::{Codec, Coding};
 pub use collective::{Collective, Error, Observer};
@@ -97,6 +96,7 @@ pub use hierarchical::{Grid, GridBounds, GridError, GridOutcome, Hierarchical, P
 pub use history::{Durations, History, Span};
 pub use incast::IncastPolicy;
 pub use layout::Layout;
+pub use loss_detection::LossDetection;
 pub use operation::{OperationId, Part, Piece};
 pub use preset::{Policies, Preset};
 pub use rate::RatePolicy;

@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::answers::Answers;
 use crate::config::{Config, GatherStart};
 use crate::estimator::Estimation;
 use crate::incast::IncastPolicy;
+use crate::loss_detection::LossDetection;
 use crate::rate::RatePolicy;
 use crate::timeout::Timeouts;
 
@@ -26,15 +26,15 @@ pub enum Preset {
 pub struct Policies {
     /// The choice of t_S and t_B.
     pub timeouts: Timeouts,
-    /// How a paced rank's rate follows the network.
+    /// The choice of a paced rank's rate.
     pub rate: RatePolicy,
-    /// How many ranks send to one at a time.
+    /// The number of ranks that send to one at a time.
     pub incast: IncastPolicy,
-    /// When owners start to send aggregates.
+    /// The start of owners' aggregates.
     pub gather_start: GatherStart,
-    /// How losses are detected.
-    pub answers: Answers,
-    /// How owners estimate the mean from the contributions that arrive.
+    /// The events that show a loss.
+    pub loss_detection: LossDetection,
+    /// The estimator of the mean from the contributions that arrive.
     pub estimation: Estimation,
 }
 
@@ -58,7 +58,7 @@ impl Preset {
                 rate: RatePolicy::InBand,
                 incast: IncastPolicy::Dynamic,
                 gather_start: GatherStart::Turns,
-                answers: Answers::Order,
+                loss_detection: LossDetection::InOrder,
                 estimation: Estimation::ArrivedMean,
             },
             Preset::Published => Policies {
@@ -66,7 +66,7 @@ impl Preset {
                 rate: RatePolicy::Timely,
                 incast: IncastPolicy::Dynamic,
                 gather_start: GatherStart::AtOnce,
-                answers: Answers::Arrivals,
+                loss_detection: LossDetection::TimeoutOnly,
                 estimation: Estimation::Scaled,
             },
         }
@@ -87,7 +87,7 @@ impl Policies {
             rate,
             incast,
             gather_start,
-            answers,
+            loss_detection,
             estimation,
         } = self;
         let mut pacing = config.pacing;
@@ -98,7 +98,7 @@ impl Policies {
             timeouts,
             incast,
             gather_start,
-            answers,
+            loss_detection,
             estimation,
             pacing,
             ..config
@@ -133,11 +133,11 @@ mod tests {
         let rate = |config: &Config| config.pacing.map(|pacing| pacing.policy);
         assert_eq!(ours.timeouts, Timeouts::CauseAware);
         assert_eq!(rate(&ours), Some(RatePolicy::InBand));
-        assert_eq!(ours.answers, Answers::Order);
+        assert_eq!(ours.loss_detection, LossDetection::InOrder);
         assert_eq!(published.timeouts, Timeouts::Published);
         assert_eq!(rate(&published), Some(RatePolicy::Timely));
         assert_eq!(published.gather_start, GatherStart::AtOnce);
-        assert_eq!(published.answers, Answers::Arrivals);
+        assert_eq!(published.loss_detection, LossDetection::TimeoutOnly);
         assert_eq!(published.estimation, Estimation::Scaled);
     }
 }

@@ -50,7 +50,7 @@ impl Rotation {
 pub(crate) struct Rotations(Seeds);
 
 impl Rotations {
-    /// Of operation `id` of the job with `seed`.
+    /// The rotations in operation `id` of the job with `seed`.
     pub(crate) fn new(seed: u64, id: OperationId) -> Self {
         Self(Seeds::new(seed, Purpose::Rotation, id))
     }
@@ -64,7 +64,7 @@ impl Rotations {
     }
 }
 
-/// Whether a packet may be sent to a rank now.
+/// The flow control's answer to a packet for a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flow {
     /// Its receive buffer has room.

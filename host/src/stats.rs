@@ -61,18 +61,18 @@ pub struct FromRank {
     pub aggregates: u32,
 }
 
-/// When the last packets of an operation's phases were sent and arrived at one rank, since its start.
+/// The times at which the last packets of an operation's phases were sent and arrived at one rank, since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LastPackets {
-    /// When this rank's last contribution was sent. None if a bound passed first.
+    /// The time at which this rank's last contribution was sent. None if a bound passed first.
     pub contribution_sent: Option<Duration>,
-    /// When the last counted contribution arrived: zero before the start, none if none did.
+    /// The time at which the last counted contribution arrived: zero before the start, none if none did.
     pub contribution_came: Option<Duration>,
     /// The rank that sent it.
     pub contribution_from: Option<u16>,
-    /// When the last counted contribution of any rank but that one arrived, likewise.
+    /// The same for the last counted contribution of any other rank than that one.
     pub others_came: Option<Duration>,
-    /// When the last counted aggregate arrived, likewise.
+    /// The same for the last counted aggregate.
     pub aggregate_came: Option<Duration>,
 }
 
@@ -147,7 +147,7 @@ pub struct Outcome {
     pub duration: Duration,
     /// From the start to the close of the last slot in this rank's shard.
     pub shard_duration: Duration,
-    /// When each phase's last packets were sent and arrived.
+    /// The times of each phase's last packets.
     pub last: LastPackets,
     /// The operation's t_S.
     pub t_s: Duration,

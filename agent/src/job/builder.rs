@@ -49,7 +49,7 @@ impl Default for JobBuilder {
 }
 
 impl JobBuilder {
-    /// Sets what the environment says:
+    /// Applies the environment's variables:
     ///
     /// | variable | meaning |
     /// | --- | --- |
@@ -65,7 +65,7 @@ impl JobBuilder {
         Self::from_variables(&Variables::of_process())
     }
 
-    /// Sets what the environment says, but for the rendezvous:
+    /// Applies the environment's variables, but for the rendezvous:
     ///
     /// | variable | meaning |
     /// | --- | --- |
@@ -158,7 +158,7 @@ impl JobBuilder {
         self
     }
 
-    /// Sets whether packets are sealed, so that ranks reject those of anyone who cannot read the rendezvous
+    /// Seals packets if true: ranks then reject packets of anyone who cannot read the rendezvous
     /// store. Equal on all ranks. Default: true. With a [`Controller`], the job's file decides instead.
     pub fn seal(mut self, seal: bool) -> Self {
         self.request.seal = seal;

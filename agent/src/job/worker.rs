@@ -143,7 +143,7 @@ impl Worker {
                     Some(why) => Err(JobError::Ended(why.clone())),
                     None => self.place.collective().report().map_err(JobError::from),
                 };
-                // A caller that is gone needs no answer.
+                // A caller that no longer listens needs no answer.
                 let _ = answer.send(report);
             }
             Message::Finish { linger, report } => self.finish = Some(Finish { linger, report }),
@@ -218,7 +218,7 @@ impl Worker {
         }
     }
 
-    /// Ends all operations, because the link or the membership is gone.
+    /// Ends all operations, because the link or the membership has ended.
     fn fail(&mut self, why: String) {
         let started = self.started.drain(..).map(|(_, kind)| kind);
         let waiting = self.queue.drain(..).map(|operation| operation.kind);

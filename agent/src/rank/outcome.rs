@@ -84,7 +84,7 @@ impl RankOutcome {
         let mut missing: BTreeMap<u16, FromRank> = BTreeMap::new();
         for (phase, outcome) in self.phases().enumerate() {
             let job = Position::job_of_phase(phase);
-            for (other, lacking) in outcome.missing_from(position.in_job(job).0) {
+            for (other, lacking) in outcome.missing_from(position.in_job(job).rank) {
                 let sum = missing.entry(position.of_job(job, other)).or_default();
                 sum.contributions += lacking.contributions;
                 sum.aggregates += lacking.aggregates;

@@ -35,14 +35,13 @@ impl Position {
         }
     }
 
-    /// This rank's number in one of its jobs, and the number of ranks there. Job 0 is the only job or the row, job 1 the
-    /// column.
-    pub fn in_job(&self, job: usize) -> (u16, u16) {
+    /// The position in one of the rank's jobs. Job 0 is the only job or the row, job 1 the column.
+    pub fn in_job(&self, job: usize) -> Self {
         match self.grid {
-            None => (self.rank, self.ranks),
+            None => *self,
             Some(grid) => match LINES[job] {
-                Line::Row => (grid.member_of(self.rank), grid.members()),
-                Line::Column => (grid.group_of(self.rank), grid.groups()),
+                Line::Row => Self::in_flat_job(grid.member_of(self.rank), grid.members()),
+                Line::Column => Self::in_flat_job(grid.group_of(self.rank), grid.groups()),
             },
         }
     }

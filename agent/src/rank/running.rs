@@ -86,8 +86,8 @@ impl RunningRank {
         // In parallel, so that an incomplete row does not delay the column.
         let silent: Vec<Vec<u16>> = thread::scope(|scope| {
             let meeting = probers.iter().enumerate().map(|(job, prober)| {
-                let (number, ranks) = position.in_job(job);
-                scope.spawn(move || meet(prober, number, ranks, RENDEZVOUS))
+                let Position { rank, ranks, .. } = position.in_job(job);
+                scope.spawn(move || meet(prober, rank, ranks, RENDEZVOUS))
             });
             let meeting: Vec<_> = meeting.collect();
             let met = meeting.into_iter().map(|met| match met.join() {

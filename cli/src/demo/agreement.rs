@@ -80,7 +80,7 @@ impl Agreement {
         }
         let id = OperationId { step, bucket: VOTE };
         let lost = outcome.lost_share();
-        let verdict = collective.agree(id, &mut self.safeguards, (lost, parameters), self.limit);
+        let verdict = collective.agree(id, &mut self.safeguards, lost, parameters, self.limit);
         let heals = self.heals && self.failed_heals < MISSES;
         let agreed = unless_missing(verdict, &mut self.failed_votes)?.map(|verdict| {
             if verdict.skip {

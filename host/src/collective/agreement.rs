@@ -27,7 +27,8 @@ impl Collective {
         &mut self,
         id: OperationId,
         safeguards: &mut Safeguards,
-        (lost, parameters): (f64, &[f32]),
+        lost: f64,
+        parameters: &[f32],
         limit: Duration,
     ) -> Result<Verdict, Error> {
         let vote = safeguards.vote(id, lost, parameters);

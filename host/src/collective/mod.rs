@@ -203,7 +203,7 @@ impl Collective {
         // SAFETY: this function does not use `bucket`, and returns when the data thread has dropped the values: it drops
         // them before it reports the end of the operation, or has ended, see `Handle::reply`.
         let lent = unsafe { Lent::new(bucket) };
-        self.begin((id, Piece::default()), lent.into(), len, span);
+        self.begin(id, Piece::default(), lent.into(), len, span);
         self.set_place(Place::Network);
         self.wait_taken(id).map(|(outcome, _)| outcome)
     }
@@ -218,7 +218,7 @@ impl Collective {
         if self.sends_values_as_they_are() {
             self.check_idle(id)?;
             let span = spans::allreduce(self.config.rank, id, len);
-            self.begin((id, Piece::default()), bucket.into(), len, span);
+            self.begin(id, Piece::default(), bucket.into(), len, span);
             self.set_place(Place::Network);
             return Ok(());
         }
@@ -277,7 +277,8 @@ impl Collective {
             None => self.codec.encode(id, bucket, &mut contributions),
         }
         self.begin(
-            (id, Piece::default()),
+            id,
+            Piece::default(),
             contributions.into(),
             bucket.len(),
             span.clone(),
@@ -298,13 +299,14 @@ impl Collective {
         self.check_free(id)?;
         let len = values.len();
         let span = spans::allreduce(self.config.rank, id, len);
-        self.begin((id, piece), values.into(), len, span);
+        self.begin(id, piece, values.into(), len, span);
         Ok(())
     }
 
     fn begin(
         &mut self,
-        (id, piece): (OperationId, Piece),
+        id: OperationId,
+        piece: Piece,
         contributions: Values,
         values: usize,
         span: tracing::Span,
@@ -348,7 +350,7 @@ impl Collective {
         };
         self.codec.decode_as(coding, id, &result, bucket);
         if let Some(carry) = &mut self.carry {
-            carry.settle(&mut self.codec, id, &corrections, bucket);
+            carry.apply(&mut self.codec, id, &corrections, bucket);
         }
         self.spare.push(result);
         self.follow_coding(&outcome);

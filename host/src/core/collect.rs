@@ -4,11 +4,11 @@ use std::ops::Range;
 
 use ultima_wire::Kind;
 
-use crate::answers::Answers;
 use crate::bits::{Bits, RareBits};
 use crate::cause::{Cause, Causes};
 use crate::config::Config;
 use crate::layout::{Layout, SlotNumbers};
+use crate::loss_detection::LossDetection;
 use crate::operation::Part;
 use crate::recycling::Known;
 use crate::time::Time;
@@ -16,9 +16,9 @@ use crate::values::ValueStore;
 
 use super::overtaking::{Order, Packet};
 use super::reduce::{Acceptance, CHECKED};
-use super::states::{Change, Ending, Sign, State, States};
+use super::states::{Arrival, Change, Ending, Sign, State, States};
 
-/// Which aggregates have arrived, and how many are outstanding.
+/// The states of the aggregates.
 ///
 /// Slots close in the order in which data arrive, so a gap among an owner's aggregates does not show a loss.
 /// The owner's notice that its last aggregate is sent does, and so does any packet that it sent for a later
@@ -28,7 +28,7 @@ use super::states::{Change, Ending, Sign, State, States};
 #[derive(Default)]
 pub(super) struct Collect {
     ranks: u16,
-    answers: Answers,
+    loss_detection: LossDetection,
     /// Numbers of slots over all shards.
     numbers: SlotNumbers,
     states: States,
@@ -57,19 +57,14 @@ pub(super) struct Missing {
 impl Collect {
     /// Prepares for an operation, with no aggregate for a [`Part::Scatter`]. Allocates only for the largest
     /// operation so far.
-    pub(super) fn reset(
-        &mut self,
-        layout: &Layout,
-        part: Part,
-        (rank, ranks): (u16, u16),
-        config: &Config,
-    ) {
+    pub(super) fn reset(&mut self, layout: &Layout, part: Part, config: &Config) {
+        let Config { rank, ranks, .. } = *config;
         let layout = match part {
             Part::Scatter => Layout::new(0, ranks, 1),
             Part::Whole | Part::Gather => *layout,
         };
         self.ranks = ranks;
-        self.answers = config.answers;
+        self.loss_detection = config.loss_detection;
         self.numbers = layout.numbers();
         self.given_up.reset(ranks.into());
         self.ending.reset(ranks);
@@ -86,7 +81,7 @@ impl Collect {
         self.ending.insert(rank);
         self.owed = self.awaited.into();
         let slots = (self.awaited + layout.slots(rank)) as usize;
-        self.states.reset(slots, config.answers);
+        self.states.reset(slots, config.loss_detection);
         self.uncounted.reset(slots);
     }
 
@@ -126,7 +121,7 @@ impl Collect {
     }
 
     /// Notes that `owner`'s last packets have begun to arrive.
-    pub(super) fn ending(&mut self, owner: u16) {
+    fn ending(&mut self, owner: u16) {
         self.ending.insert(owner);
     }
 
@@ -141,18 +136,23 @@ impl Collect {
         }
     }
 
-    /// Notes that the aggregate of `owner`'s `slot` arrived: its number of contributions, and whether this rank's is among them.
+    /// Notes that an aggregate of this many `contributions` arrived. `counted` is true if this rank's is one of them.
     pub(super) fn store(
         &mut self,
-        (arrival, owner): (Time, u16),
-        (slot, contributions, counted): (u32, u16, bool),
+        arrival: Arrival,
+        contributions: u16,
+        counted: bool,
     ) -> Acceptance {
-        let index = self.index(owner, slot);
+        let owner = arrival.source;
+        if arrival.last {
+            self.ending(owner);
+        }
+        let index = self.index(owner, arrival.slot);
         let before = self.note(index, Sign::Arrival).from;
         if before == State::Arrived {
             return Acceptance::Duplicate;
         }
-        (self.order).arrived(arrival, owner, 0, before.is_overtaken());
+        (self.order).arrived(arrival.at, owner, 0, before.is_overtaken());
         if !counted {
             self.uncounted.insert(index);
         }
@@ -160,10 +160,13 @@ impl Collect {
         Acceptance::InTime
     }
 
-    /// Notes that a switch removed the payload of `owner`'s `slot`. Returns false if that was known or the
-    /// aggregate has arrived.
-    pub(super) fn trimmed(&mut self, owner: u16, slot: u32, cause: Cause) -> bool {
-        let index = self.index(owner, slot);
+    /// Notes that an aggregate arrived whose payload a switch removed. Returns false if that was known or the aggregate has
+    /// arrived.
+    pub(super) fn trimmed(&mut self, arrival: Arrival, cause: Cause) -> bool {
+        if arrival.last {
+            self.ending(arrival.source);
+        }
+        let index = self.index(arrival.source, arrival.slot);
         self.note(index, Sign::Header(cause)).is_new
     }
 
@@ -185,15 +188,15 @@ impl Collect {
     /// that still arrive count until the operation ends.
     pub(super) fn all_sent(&mut self, now: Time, owner: u16) {
         // Aggregates have no order among themselves: all are at position 0.
-        if self.answers.order() && self.order.overtakes(now, owner, 1, |_| true) {
+        if self.loss_detection.order() && self.order.overtakes(now, owner, 1, |_| true) {
             self.passes(owner, Sign::LaterPacket);
         }
     }
 
     /// Gives up overtaken aggregates whose time is over.
     pub(super) fn expire(&mut self, now: Time) {
-        while let Some((owner, _)) = self.order.take(now) {
-            self.passes(owner, Sign::LaterPacket);
+        while let Some(lost) = self.order.take(now) {
+            self.passes(lost.rank, Sign::LaterPacket);
         }
     }
 

@@ -9,7 +9,7 @@
 //! call: alone it would cost half as much as a run.
 //!
 //! A sender without credit asks for it, at growing intervals, so that a lost grant delays it a little and a
-//! receiver that does not run gets few requests. A receiver that grants nothing for the given patience is
+//! receiver that does not run gets few requests. A receiver that grants nothing for too long is
 //! *stalled*: packets to it alone still wait, and packets to the group do not.
 //!
 //! Without [`Config::receive_buffer`] there is no flow control, and every rank has room.
@@ -61,10 +61,16 @@ pub(super) struct Credit {
     owed: VecDeque<u16>,
     /// Packets to one rank that leave together. 0 if grants do not wait for them.
     run: u32,
-    /// The rank that the last packet was sent to, and how many of the same run.
-    last_run: (u16, u32),
+    last_run: Run,
     /// True if another rank's messages may be replayed, but not forged.
     is_sealed: bool,
+}
+
+/// Packets to one rank that were sent one after the other.
+#[derive(Clone, Copy)]
+struct Run {
+    to: u16,
+    packets: u32,
 }
 
 /// Another rank as a receiver.
@@ -150,7 +156,10 @@ impl Credit {
             window: window(config),
             owed: VecDeque::new(),
             run: run(config),
-            last_run: (config.rank, 0),
+            last_run: Run {
+                to: config.rank,
+                packets: 0,
+            },
             is_sealed: config.key.is_some(),
         }
     }
@@ -169,9 +178,8 @@ impl Credit {
         }
     }
 
-    /// Whether a packet may be sent to `rank` now. A receiver that has been without credit for `patience` is
-    /// stalled.
-    pub(super) fn flow(&mut self, now: Time, rank: u16, patience: Duration) -> Flow {
+    /// Checks that a packet may be sent to `rank` now. A receiver that has been without credit for `stall_after` is stalled.
+    pub(super) fn flow(&mut self, now: Time, rank: u16, stall_after: Duration) -> Flow {
         let group_sent = self.group_sent();
         let Some(receiver) = self.receivers.get_mut(usize::from(rank)) else {
             return Flow::Open;
@@ -184,7 +192,7 @@ impl Credit {
         }
         let blocked = receiver.blocked.get_or_insert_with(|| {
             self.blocked.push(rank);
-            let pause = FIRST_ASK.min(patience / (1 << ASKS));
+            let pause = FIRST_ASK.min(stall_after / (1 << ASKS));
             Blocked {
                 since: now,
                 // Without a window no grant is on its way.
@@ -195,22 +203,22 @@ impl Credit {
                 pause,
             }
         });
-        match now.since(blocked.since) >= patience {
+        match now.since(blocked.since) >= stall_after {
             true => Flow::Stalled,
             false => Flow::Blocked,
         }
     }
 
-    /// Whether a packet may be sent to the group now: never [`Flow::Stalled`], because stalled receivers do
+    /// Checks that a packet may be sent to the group now. Never [`Flow::Stalled`], because stalled receivers do
     /// not count.
-    pub(super) fn group_flow(&mut self, now: Time, patience: Duration) -> Flow {
+    pub(super) fn group_flow(&mut self, now: Time, stall_after: Duration) -> Flow {
         if self.group_room > 0 {
             return Flow::Open;
         }
         let mut room = u32::from(LARGEST_WINDOW);
         let (own, receivers) = (self.rank, 0..self.receivers.len() as u16);
         for rank in receivers.filter(|rank| *rank != own) {
-            match self.flow(now, rank, patience) {
+            match self.flow(now, rank, stall_after) {
                 Flow::Blocked => return Flow::Blocked,
                 Flow::Stalled => {}
                 Flow::Open => {
@@ -238,10 +246,12 @@ impl Credit {
                 let receiver = &mut self.receivers[usize::from(rank)];
                 receiver.outstanding.push_back(self.sequence);
                 self.group_room = 0;
-                self.last_run = match self.last_run {
-                    (last, sent) if last == rank && sent < self.run => (rank, sent + 1),
-                    _ => (rank, 1),
+                let Run { to, packets } = self.last_run;
+                let packets = match to == rank && packets < self.run {
+                    true => packets + 1,
+                    false => 1,
                 };
+                self.last_run = Run { to: rank, packets };
             }
             Destination::Group => {
                 self.group.push_back(self.sequence);
@@ -309,14 +319,14 @@ impl Credit {
     fn take_owed(&mut self, idle: bool) -> Option<u16> {
         let owed = |rank: u16| self.sources[usize::from(rank)].owed;
         let first = *self.owed.front()?;
-        let (last, sent) = self.last_run;
-        if sent == self.run && owed(last).is_some() {
-            let at = self.owed.iter().position(|rank| *rank == last)?;
+        let Run { to, packets } = self.last_run;
+        if packets == self.run && owed(to).is_some() {
+            let at = self.owed.iter().position(|rank| *rank == to)?;
             return self.owed.remove(at);
         }
-        let patience = self.run * (self.sources.len() as u32 - 1);
+        let runs_to_all = self.run * (self.sources.len() as u32 - 1);
         let waited = self.sequence.wrapping_sub(owed(first)?);
-        (idle || waited >= patience).then(|| self.owed.pop_front())?
+        (idle || waited >= runs_to_all).then(|| self.owed.pop_front())?
     }
 
     fn granted(&mut self, rank: u16, taken: u32, window: u16) -> bool {

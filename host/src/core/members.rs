@@ -167,7 +167,8 @@ impl Members {
     pub(super) fn operation_ended(
         &mut self,
         rank: u16,
-        (number, step): (u32, u32),
+        number: u32,
+        step: u32,
         started: Time,
         now: Time,
     ) {
@@ -209,7 +210,7 @@ mod tests {
     fn operation(members: &mut Members, now: &mut Time, ms: u64) {
         let (number, started) = (members.operation_starts(), *now);
         *now = *now + Duration::from_millis(ms);
-        members.operation_ended(0, (number, number), started, *now);
+        members.operation_ended(0, number, number, started, *now);
     }
 
     #[test]
@@ -234,7 +235,7 @@ mod tests {
             assert!(!members.is_suspected(1));
             let number = members.operation_starts();
             members.heard(2, 5, Some(4));
-            members.operation_ended(0, (number, number), now, now + MS);
+            members.operation_ended(0, number, number, now, now + MS);
             now = now + MS;
         }
         assert!(members.is_suspected(1) && !members.is_suspected(2));
@@ -255,12 +256,12 @@ mod tests {
         let end = Time::ZERO + ALONE_FOR * 2 / 3;
         let [first, second] = [(); 2].map(|()| members.operation_starts());
         members.heard_any(1);
-        members.operation_ended(0, (first, 0), Time::ZERO, end);
-        members.operation_ended(0, (second, 0), Time::ZERO, end);
+        members.operation_ended(0, first, 0, Time::ZERO, end);
+        members.operation_ended(0, second, 0, Time::ZERO, end);
         assert!(!members.is_suspected(1));
         let numbers = [(); ALONE_AFTER as usize].map(|()| members.operation_starts());
         for number in numbers {
-            members.operation_ended(0, (number, 1), end, end + ALONE_FOR * 2 / 3);
+            members.operation_ended(0, number, 1, end, end + ALONE_FOR * 2 / 3);
         }
         assert!(!members.is_suspected(1), "one step");
         assert_eq!(members.is_alone(), None, "ten operations in the same time");

@@ -342,14 +342,14 @@ impl<V: ValueStore> Core<V> {
         (self.exact).may_be_needed(|rank, step| self.members.is_done_with(rank, step))
     }
 
-    /// For a rank that leaves: when every other rank has all data of exact operations, has given up, or is
-    /// gone, judging by its packets until now. None if no rank lacks data.
+    /// For a rank that leaves: when every other rank has all data of exact operations, has given up, or counts
+    /// as absent, judging by its packets until now. None if no rank lacks data.
     pub fn needed_until(&self) -> Option<Time> {
         (self.exact).needed_until(|rank, step| self.members.is_done_with(rank, step))
     }
 
     /// With [`Config::recycling`]: the corrections of finished operations of `bucket` since the last call,
-    /// for [`crate::Carry::settle`]. Call it whenever one of them ends; the core stores corrections until
+    /// for [`crate::Carry::apply`]. Call it whenever one of them ends; the core stores corrections until
     /// then.
     pub fn take_corrections(&mut self, bucket: u16) -> Vec<Correction> {
         (self.recycler.as_mut()).map_or_else(Vec::new, |recycler| recycler.take(bucket))
@@ -412,7 +412,7 @@ impl<V: ValueStore> Core<V> {
                 self.end(at, now, Some(ClosedBy::Early));
             }
         }
-        self.settle(now);
+        self.close_complete(now);
         self.retire(now);
     }
 
@@ -482,13 +482,13 @@ impl<V: ValueStore> Core<V> {
     }
 
     /// Closes slots and operations with nothing outstanding.
-    fn settle(&mut self, now: Time) {
+    fn close_complete(&mut self, now: Time) {
         for at in 0..self.operations.len() {
-            if self.operations[at].settle(now, &mut self.tracer) {
+            if self.operations[at].close_ready(now, &mut self.tracer) {
                 self.end(at, now, None);
             }
         }
-        while let Some((id, ended)) = self.exact.settle(now) {
+        while let Some((id, ended)) = self.exact.finish(now) {
             let ended = Box::new(ended);
             self.events.push_back(Event::Exact { id, ended });
         }
@@ -506,10 +506,10 @@ impl<V: ValueStore> Core<V> {
         };
         let step = self.operations[at].id.step;
         self.members
-            .operation_ended(rank, (number, step), started, now);
+            .operation_ended(rank, number, step, started, now);
         // No rank sends contributions in a gather, so queues would be measured elsewhere.
         if self.operations[at].part() != Part::Gather {
-            let lost = lost_on_the_way(&outcome.lost.scatter, self.config.answers);
+            let lost = lost_on_the_way(&outcome.lost.scatter, self.config.loss_detection);
             self.incast.operation_ended(lost > 0);
         }
         let members = &self.members;
@@ -526,8 +526,7 @@ impl<V: ValueStore> Core<V> {
             .operation_ended([reduce, collect], overtaken > 0);
         if gave_up {
             let missing = (buffers.reduce.missing()).chain(buffers.collect.missing(rank));
-            let waited = (now, reduce.window());
-            self.reordering.gave_up(outcome.id, waited, missing);
+            (self.reordering).gave_up(outcome.id, now, reduce.window(), missing);
         }
         self.weights
             .operation_ended(&buffers.reduce, self.config.ranks);

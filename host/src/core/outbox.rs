@@ -6,14 +6,14 @@ use ultima_wire::Kind;
 
 use crate::config::{Config, Gather};
 use crate::layout::Layout;
-use crate::operation::{OperationId, Part};
+use crate::operation::Part;
 use crate::rotation::{Flow, Rotation, Tour, Visit};
 use crate::stats::Phases;
 use crate::time::Time;
-use crate::timeout::Bounds;
 
 use super::Destination;
 use super::credit::Credit;
+use super::operation::Start;
 use super::reduce::Closed;
 
 /// Number of copies of a notice, against its loss.
@@ -66,8 +66,8 @@ pub(super) struct Outbox {
     own_slots: u32,
     /// The reason that waiting data cannot be sent, from the last call of [`Outbox::next`].
     held: Option<Held>,
-    /// How long one rank without credit may delay the others: by phase.
-    patience: [Duration; 2],
+    /// The longest time for which one rank without credit delays the others, by phase.
+    stall_after: [Duration; 2],
     notice: Option<Notice>,
     counters: Phases,
 }
@@ -104,33 +104,41 @@ pub(super) struct Turn {
     passed: u16,
 }
 
+/// The next destination of a [`Turn`].
+pub(super) struct Next {
+    pub(super) to: Destination,
+    /// True if every other rank has had the packet then.
+    pub(super) is_last: bool,
+}
+
 impl Turn {
-    /// The next destination, and whether it is the last one before the cycle repeats.
-    pub(super) fn next(&mut self, gather: Gather, rank: u16, ranks: u16) -> (Destination, bool) {
+    /// The next destination.
+    pub(super) fn next(&mut self, gather: Gather, rank: u16, ranks: u16) -> Next {
         if gather == Gather::Multicast {
-            return (Destination::Group, true);
+            return Next {
+                to: Destination::Group,
+                is_last: true,
+            };
         }
         self.passed += 1;
         let receiver = (u32::from(rank) + u32::from(self.passed)) % u32::from(ranks);
-        let done = self.passed == ranks - 1;
-        if done {
+        let is_last = self.passed == ranks - 1;
+        if is_last {
             self.passed = 0;
         }
-        (Destination::Rank(receiver as u16), done)
+        Next {
+            to: Destination::Rank(receiver as u16),
+            is_last,
+        }
     }
 }
 
 impl Outbox {
-    /// Creates the queue of an operation that sends contributions to `incast` owners at a time, or of one of
-    /// its parts.
-    pub(super) fn new(
-        config: &Config,
-        layout: &Layout,
-        (id, part): (OperationId, Part),
-        (incast, bounds): (u16, Bounds),
-        now: Time,
-    ) -> Self {
+    /// Creates the queue of an operation, or of one of its parts.
+    pub(super) fn new(config: &Config, layout: &Layout, start: &Start) -> Self {
         let Config { rank, ranks, .. } = *config;
+        let Start { now, bounds, .. } = *start;
+        let part = start.piece.part;
         let own_slots = match part {
             Part::Scatter => 0,
             Part::Whole | Part::Gather => layout.slots(rank),
@@ -159,8 +167,8 @@ impl Outbox {
                 _ => notice_spacing,
             },
             notice_copies: NOTICE_COPIES,
-            rotation: Rotation::new(config.seed, id, rank),
-            tour: Tour::new(ranks, incast, config.send_run),
+            rotation: Rotation::new(config.seed, start.id, rank),
+            tour: Tour::new(ranks, start.incast, config.send_run),
             scatter,
             closed: Vec::with_capacity(own_slots as usize),
             gather_sent: 0,
@@ -174,7 +182,7 @@ impl Outbox {
             gather_left: counters.gather.slots,
             own_slots,
             held: None,
-            patience: [bounds.t_s / 2, (bounds.t_b - bounds.t_s) / 4],
+            stall_after: [bounds.t_s / 2, (bounds.t_b - bounds.t_s) / 4],
             notice: None,
             counters,
         };
@@ -310,8 +318,8 @@ impl Outbox {
     }
 
     fn next_scatter(&mut self, layout: &Layout, now: Time, credit: &mut Credit) -> Option<Packet> {
-        let patience = self.patience[0];
-        let flow = |owner| credit.flow(now, owner, patience);
+        let stall_after = self.stall_after[0];
+        let flow = |owner| credit.flow(now, owner, stall_after);
         match self.tour.next(self.rank, |o| layout.slots(o), flow) {
             Visit::Slot { owner, position } => {
                 let slots = layout.slots(owner);
@@ -344,9 +352,9 @@ impl Outbox {
     }
 
     fn next_gather(&mut self, now: Time, credit: &mut Credit) -> Option<Packet> {
-        let patience = self.patience[1];
+        let stall_after = self.stall_after[1];
         let (position, to) = match self.gather_to {
-            Gather::Multicast => match credit.group_flow(now, patience) {
+            Gather::Multicast => match credit.group_flow(now, stall_after) {
                 Flow::Open => {
                     self.gather_sent += 1;
                     (self.gather_sent - 1, Destination::Group)
@@ -358,7 +366,7 @@ impl Outbox {
             },
             Gather::Unicast => {
                 let closed = self.closed.len() as u32;
-                let flow = |rank| credit.flow(now, rank, patience);
+                let flow = |rank| credit.flow(now, rank, stall_after);
                 match self.gather_tour.next(self.rank, |_| closed, flow) {
                     Visit::Slot { owner, position } => (position, Destination::Rank(owner)),
                     Visit::Blocked => {
@@ -403,8 +411,8 @@ impl Outbox {
     fn next_notice(&mut self, now: Time) -> Option<Packet> {
         let notice = self.notice.as_mut().filter(|notice| notice.due <= now)?;
         let gather = notice.gather;
-        let (to, sent_to_all) = notice.turn.next(self.gather_to, self.rank, self.ranks);
-        if sent_to_all {
+        let Next { to, is_last } = (notice.turn).next(self.gather_to, self.rank, self.ranks);
+        if is_last {
             notice.copies -= 1;
             notice.urgent = false;
             notice.due = now + self.notice_spacing;

@@ -115,7 +115,8 @@ impl Reordering {
     pub(super) fn gave_up(
         &mut self,
         id: OperationId,
-        (ended, waited): (Time, Duration),
+        ended: Time,
+        waited: Duration,
         missing: impl Iterator<Item = Packet>,
     ) {
         self.gave_up = Some(GaveUp {
@@ -143,6 +144,13 @@ impl Reordering {
 
 /// The time of a packet that was overtaken by an unknown time.
 const SHORTEST: Duration = Duration::from_nanos(1);
+
+/// A rank's missing packets before a position, which count as lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Lost {
+    pub(super) rank: u16,
+    pub(super) before: u32,
+}
 
 /// One phase of an operation: what arrived packets show about earlier ones of their source.
 #[derive(Default)]
@@ -300,8 +308,8 @@ impl Order {
         self.due.front().map(|(due, _)| *due)
     }
 
-    /// A rank, with a position: its missing packets before it are lost. None if there are no more now.
-    pub(super) fn take(&mut self, now: Time) -> Option<(u16, u32)> {
+    /// The next packets to count as lost. None if there are no more now.
+    pub(super) fn take(&mut self, now: Time) -> Option<Lost> {
         self.due().filter(|due| *due <= now)?;
         let (_, rank) = self.due.pop_front()?;
         let overtaken = &mut self.overtaken[usize::from(rank)];
@@ -314,7 +322,7 @@ impl Order {
             let until = overtaken.until;
             self.arm(until, rank);
         }
-        Some((rank, end))
+        Some(Lost { rank, before: end })
     }
 
     /// Notes the first arrival of `rank`'s packet at `position`. `given_up` says that it counted as lost.
@@ -344,6 +352,10 @@ mod tests {
         Time::ZERO + Duration::from_millis(ms)
     }
 
+    fn lost(rank: u16, before: u32) -> Lost {
+        Lost { rank, before }
+    }
+
     fn order(configured: u32, now: Duration) -> Order {
         let mut order = Order::default();
         order.reset(3, configured);
@@ -367,9 +379,9 @@ mod tests {
             assert!(!order.overtakes(at(ms), 1, end, |_| true));
         }
         assert_eq!((order.due(), order.take(at(10))), (Some(at(11)), None));
-        assert_eq!(order.take(at(12)), Some((1, 3)));
+        assert_eq!(order.take(at(12)), Some(lost(1, 3)));
         assert_eq!((order.due(), order.take(at(14))), (Some(at(15)), None));
-        assert_eq!((order.take(at(15)), order.due()), (Some((1, 9)), None));
+        assert_eq!((order.take(at(15)), order.due()), (Some(lost(1, 9)), None));
         order.arrived(at(23), 1, 9, false);
         assert_eq!(order.longest, Duration::ZERO);
         order.arrived(at(24), 1, 4, true);
@@ -403,7 +415,8 @@ mod tests {
             let due = order.due();
             (due == Some(at(ms))).then(|| order.take(at(ms))).flatten()
         });
-        assert_eq!(taken, [(0, 3), (0, 4), (2, 3), (1, 3)].map(Some));
+        let expected = [lost(0, 3), lost(0, 4), lost(2, 3), lost(1, 3)];
+        assert_eq!(taken, expected.map(Some));
     }
 
     #[test]
@@ -477,7 +490,7 @@ mod tests {
         for _ in 0..2 {
             end(&mut reordering, Duration::ZERO, true);
         }
-        reordering.gave_up(OperationId::default(), (at(110), 10 * MS), missing());
+        reordering.gave_up(OperationId::default(), at(110), 10 * MS, missing());
         reordering.came_after_the_end(at(110), &packet(1));
         assert_eq!(now(&reordering), 10);
         for ms in [115, 150] {

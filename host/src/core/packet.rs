@@ -9,7 +9,7 @@ use crate::cause::{Cause, Phase, SlotTrimmed};
 use crate::codec::Coding;
 use crate::config::Config;
 use crate::element::Element;
-use crate::layout::Layout;
+use crate::layout::Shape;
 use crate::operation::OperationId;
 use crate::recycling::{Repair, Request};
 use crate::stats::Rejection;
@@ -180,7 +180,7 @@ pub(super) fn slot_trimmed(header: &Header, id: OperationId, cause: Cause) -> Sl
 /// Checks a SCATTER, GATHER or REPAIR, with or without payload, against this rank's layout of its bucket.
 pub(super) fn check(
     config: &Config,
-    (layout, coding): (&Layout, Coding),
+    Shape { layout, coding }: Shape,
     header: &Header,
     payload: &[u8],
 ) -> Result<(), Rejection> {
@@ -248,14 +248,14 @@ pub(super) fn shared_t_c(header: &Header) -> Option<(Phase, SharedTc)> {
     (header.shared_tc != 0).then_some((stage, SharedTc(header.shared_tc)))
 }
 
-/// Writes an operation's packet to the front of `buf`, with `counted` after its values, unless the values stay in their bucket.
+/// Writes an operation's packet to the front of `buf`, with `counted` after its values.
 pub(super) fn write(
     config: &Config,
     now: Time,
     id: OperationId,
     outgoing: &Outgoing<'_>,
     fields: &FeedbackFields,
-    (counted, stays): (&[u8], bool),
+    counted: &[u8],
     buf: &mut [u8],
 ) -> Written {
     let Outgoing { packet, values, .. } = outgoing;
@@ -284,8 +284,8 @@ pub(super) fn write(
     let start = header.emit(buf);
     let payload = &mut buf[start..];
     if has_values {
-        let values = (Some(*values).filter(|_| !stays), outgoing.range.len());
-        return write_values(config.element, values, counted, payload).behind(start);
+        let count = outgoing.range.len();
+        return write_values(config.element, *values, count, counted, payload).behind(start);
     }
     let Queues {
         queue,
@@ -307,7 +307,8 @@ pub(super) fn write(
 pub(super) fn write_repair(
     config: &Config,
     now: Time,
-    (repair, sequence): (&Repair<'_>, u32),
+    repair: &Repair<'_>,
+    sequence: u32,
     buf: &mut [u8],
 ) -> Written {
     let header = Header {
@@ -328,15 +329,23 @@ pub(super) fn write_repair(
     };
     let start = header.emit(buf);
     let counted = repair.counted.unwrap_or_default();
-    let values = (Some(repair.values), repair.count);
-    write_values(config.element, values, counted, &mut buf[start..]).behind(start)
+    let payload = &mut buf[start..];
+    write_values(
+        config.element,
+        Some(repair.values),
+        repair.count,
+        counted,
+        payload,
+    )
+    .behind(start)
 }
 
 /// Writes a repair request to the front of `buf`. From its echo the owner learns the round trip.
 pub(super) fn write_request(
     config: &Config,
     now: Time,
-    (request, echoed): (&Request<'_>, Ticks),
+    request: &Request<'_>,
+    echoed: Ticks,
     buf: &mut [u8],
 ) -> Written {
     let header = Header {
@@ -413,7 +422,8 @@ pub(super) fn probed(payload: &[u8]) -> Option<(Report, Check)> {
 /// Writes `count` values, unless they stay in their bucket, and the bytes after them.
 pub(super) fn write_values(
     element: Element,
-    (values, count): (Option<&[f32]>, usize),
+    values: Option<&[f32]>,
+    count: usize,
     counted: &[u8],
     buf: &mut [u8],
 ) -> Written {

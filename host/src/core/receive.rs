@@ -65,7 +65,7 @@ impl<V: ValueStore> Core<V> {
         } else {
             self.deliver(now, &header, payload);
         }
-        self.settle(now);
+        self.close_complete(now);
     }
 
     /// True if all earlier packets of this packet's source have arrived or are lost. False for a packet that
@@ -110,7 +110,7 @@ impl<V: ValueStore> Core<V> {
             _ => return self.totals.rejected.count(Rejection::Kind),
         }
         self.totals.control_received += 1;
-        self.settle(now);
+        self.close_complete(now);
     }
 
     /// Handles a REPAIR. It says nothing about its source's earlier packets, because its operation has ended
@@ -119,7 +119,7 @@ impl<V: ValueStore> Core<V> {
         self.members.heard_any(header.source);
         if header.host_flags.exact {
             self.deliver_exact(now, header, payload);
-            return self.settle(now);
+            return self.close_complete(now);
         }
         if let Some(recycler) = &mut self.recycler {
             recycler.store.count_received();

@@ -26,13 +26,13 @@ pub(super) struct Recycler {
 
 impl Recycler {
     pub(super) fn new(config: &Config, recycling: Recycling) -> Self {
-        let who = (config.rank, config.ranks);
+        let Config { rank, ranks, .. } = *config;
         Self {
-            ledger: Ledger::new(recycling, who, config.element),
-            store: Store::new(recycling, who),
+            ledger: Ledger::new(recycling, rank, ranks, config.element),
+            store: Store::new(recycling, rank, ranks),
             round_trips: RoundTrips::new(config.ranks, config.t_b),
             lapses_after: recycling.owner_lapses_after(),
-            counted: vec![0; bitmap::len(who.1.into())],
+            counted: vec![0; bitmap::len(ranks.into())],
             values: Vec::new(),
         }
     }
@@ -54,7 +54,7 @@ impl Recycler {
         newest.is_some_and(|newest| newest.saturating_sub(id.step) >= self.lapses_after)
     }
 
-    /// Handles a GATHER of an ended operation, or a REPAIR. It is of use if its slot is in doubt.
+    /// Handles a GATHER of an ended operation, or a REPAIR. It is of use if its slot is unresolved.
     pub(super) fn aggregate(
         &mut self,
         config: &Config,
@@ -62,18 +62,19 @@ impl Recycler {
         header: &Header,
         payload: &[u8],
     ) -> Result<(), Rejection> {
-        let Some((layout, coding)) = self.ledger.bucket(id) else {
+        let Some(shape) = self.ledger.shape(id) else {
             return Ok(());
         };
-        packet::check(config, (&layout, coding), header, payload)?;
+        packet::check(config, shape, header, payload)?;
         if packet::cause_of(header.switch_flags).is_none() {
-            let count = layout.slot(header.owner, header.slot).len();
+            let count = shape.layout.slot(header.owner, header.slot).len();
             let counted = &payload[count * config.element.size()..];
             self.values.resize(count, 0.0);
             config.element.read(payload, &mut self.values);
             self.ledger.repair(
                 id,
-                (header.owner, header.slot),
+                header.owner,
+                header.slot,
                 &self.values,
                 Some(counted).filter(|counted| !counted.is_empty()),
             );
@@ -100,8 +101,7 @@ impl Recycler {
             rank,
             round_trip: self.round_trips.of(rank),
         };
-        let wanted = (request.first, request.wanted);
-        self.store.ask(now, asking, id, header.slots, wanted);
+        self.store.ask(now, asking, id, header.slots, &request);
     }
 
     /// The bitmap of the ranks that one of this rank's aggregates counts: from `counted` while its operation

@@ -1,20 +1,20 @@
-//! The shard that this rank owns: which contributions have arrived, and when its slots close. It owns no values: they are in
+//! The states of the contributions to the shard that this rank owns, and of its slots. It owns no values: they are in
 //! [`Sums`](super::sums::Sums).
 
 use std::ops::Range;
 
 use ultima_wire::Kind;
 
-use crate::answers::Answers;
 use crate::bits::Bits;
 use crate::cause::{Cause, Causes};
 use crate::config::Config;
+use crate::loss_detection::LossDetection;
 use crate::rotation::Rotations;
 use crate::stats::ClosedBy;
 use crate::time::Time;
 
 use super::overtaking::{Order, Packet};
-use super::states::{Change, Ending, Sign, State, States};
+use super::states::{Arrival, Change, Ending, Sign, State, States};
 
 /// Number of packets up to which debug builds compare states with what is derived from them.
 pub(super) const CHECKED: u64 = 256;
@@ -47,7 +47,7 @@ pub(super) struct Reduce {
     rank: u16,
     ranks: u16,
     rotations: Rotations,
-    answers: Answers,
+    loss_detection: LossDetection,
     /// True if slots wait for the rest of the shard.
     closes_whole_shards: bool,
     /// By slot and rank.
@@ -87,10 +87,10 @@ impl Reduce {
         self.rank = rank;
         self.ranks = ranks;
         self.rotations = rotations;
-        self.answers = config.answers;
+        self.loss_detection = config.loss_detection;
         self.closes_whole_shards = config.estimation.closes_whole_shards();
         let contributions = slots as usize * usize::from(ranks);
-        self.states.reset(contributions, config.answers);
+        self.states.reset(contributions, config.loss_detection);
         self.slots.clear();
         let open = Slot::Open { awaited: ranks - 1 };
         self.slots.resize(slots as usize, open);
@@ -203,54 +203,38 @@ impl Reduce {
         self.lost.count(Cause::Overdue, self.owed());
     }
 
-    /// Notes that the contribution of `source` to `slot` arrived.
-    pub(super) fn contribute(
-        &mut self,
-        (arrival, source): (Time, u16),
-        (slot, last): (u32, bool),
-    ) -> Acceptance {
-        if last {
-            self.ending.insert(source);
+    /// Notes that a contribution arrived.
+    pub(super) fn contribute(&mut self, arrival: Arrival) -> Acceptance {
+        if arrival.last {
+            self.ending.insert(arrival.source);
         }
-        let is_closed = self.is_closed(slot);
+        let is_closed = self.is_closed(arrival.slot);
         let sign = match is_closed {
             true => Sign::LateArrival,
             false => Sign::Arrival,
         };
-        let change = self.note(slot, source, sign);
+        let change = self.note(arrival.slot, arrival.source, sign);
         if change.from == State::Arrived {
             return Acceptance::Duplicate;
         }
-        let position = self.rotations.of(source).position(slot, self.slots());
-        if change.is_new {
-            self.note_order(arrival, source, position, change.from);
-        }
-        self.overtaken(arrival, source, self.order.before(position));
+        self.note_order(arrival, change);
         match is_closed {
             true => Acceptance::Late,
             false => Acceptance::InTime,
         }
     }
 
-    /// Notes that a switch removed the payload of `source`'s contribution to `slot`. Returns false if that
-    /// was known or the contribution is here.
-    pub(super) fn trimmed(
-        &mut self,
-        (arrival, source): (Time, u16),
-        (slot, last): (u32, bool),
-        cause: Cause,
-    ) -> bool {
-        if last {
-            self.ending.insert(source);
+    /// Notes that a contribution arrived whose payload a switch removed. Returns false if that was known or the contribution
+    /// is here.
+    pub(super) fn trimmed(&mut self, arrival: Arrival, cause: Cause) -> bool {
+        if arrival.last {
+            self.ending.insert(arrival.source);
         }
-        let change = self.note(slot, source, Sign::Header(cause));
-        if !change.is_new {
-            return false;
+        let change = self.note(arrival.slot, arrival.source, Sign::Header(cause));
+        if change.is_new {
+            self.note_order(arrival, change);
         }
-        let position = self.rotations.of(source).position(slot, self.slots());
-        self.note_order(arrival, source, position, change.from);
-        self.overtaken(arrival, source, self.order.before(position));
-        true
+        change.is_new
     }
 
     /// Contributions that did not arrive, from the last slot on.
@@ -266,10 +250,17 @@ impl Reduce {
         missing.map(|(slot, source)| (Kind::Scatter, source, slot))
     }
 
-    /// Notes the order of a packet that arrives for the first time.
-    fn note_order(&mut self, arrival: Time, source: u16, position: u32, before: State) {
-        let given_up = before.is_overtaken();
-        self.order.arrived(arrival, source, position, given_up);
+    /// Notes the order of a packet, and what it overtakes.
+    fn note_order(&mut self, arrival: Arrival, change: Change) {
+        let Arrival {
+            at, source, slot, ..
+        } = arrival;
+        let position = self.rotations.of(source).position(slot, self.slots());
+        if change.is_new {
+            let given_up = change.from.is_overtaken();
+            self.order.arrived(at, source, position, given_up);
+        }
+        self.overtaken(at, source, self.order.before(position));
     }
 
     /// Notes a packet that `source` sent after its last contribution to this shard.
@@ -287,8 +278,8 @@ impl Reduce {
 
     /// Gives up overtaken contributions whose time is over.
     pub(super) fn expire(&mut self, now: Time) {
-        while let Some((source, end)) = self.order.take(now) {
-            self.passes(source, end, Sign::LaterPacket);
+        while let Some(lost) = self.order.take(now) {
+            self.passes(lost.rank, lost.before, Sign::LaterPacket);
         }
     }
 
@@ -355,7 +346,7 @@ impl Reduce {
 
     /// Notes that `source` has sent every position before `end`, so that missing ones are overtaken.
     fn overtaken(&mut self, now: Time, source: u16, end: u32) {
-        if !self.answers.order() {
+        if !self.loss_detection.order() {
             return;
         }
         let (states, ranks) = (&self.states, usize::from(self.ranks));

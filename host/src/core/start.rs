@@ -14,8 +14,8 @@ use crate::time::Time;
 use crate::trace::Happened;
 use crate::values::ValueStore;
 
-use super::operation::Operation;
-use super::{Core, STARTED, Started, early};
+use super::operation::{Operation, Start};
+use super::{Core, STARTED, Started, early, exact};
 
 /// The reason that an operation was not started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -146,13 +146,22 @@ impl<V: ValueStore> Core<V> {
         self.check_left(id)?;
         self.enter_step(id, now)?;
         let incast = self.incast_limit();
-        self.exact
-            .start(&self.config, (id, exact, incast), values, limit, now);
+        self.exact.start(
+            &self.config,
+            exact::Start {
+                id,
+                exact,
+                limit,
+                incast,
+                now,
+            },
+            values,
+        );
         for rank in self.members.absent() {
             self.exact.left(rank);
         }
         self.deliver_early(id);
-        self.settle(now);
+        self.close_complete(now);
         Ok(())
     }
 
@@ -198,11 +207,17 @@ impl<V: ValueStore> Core<V> {
         let incast = self.incast_limit();
         let mut operation = Operation::new(
             &self.config,
-            (id, piece),
+            Start {
+                id,
+                piece,
+                now,
+                bounds,
+                number: self.members.operation_starts(),
+                incast,
+            },
             contributions,
-            (buffers, spare),
-            (self.members.operation_starts(), incast, bounds),
-            now,
+            buffers,
+            spare,
         );
         operation.tolerate(self.reordering.window(bounds.t_b));
         let newest = self.members.newest_step();
@@ -228,7 +243,7 @@ impl<V: ValueStore> Core<V> {
                 operation.all_sent(now, rank);
             }
         }
-        self.settle(now);
+        self.close_complete(now);
         Ok(())
     }
 

@@ -14,9 +14,10 @@
 
 use std::ops::Range;
 
-use crate::answers::Answers;
 use crate::bits::Bits;
 use crate::cause::Cause;
+use crate::loss_detection::LossDetection;
+use crate::time::Time;
 
 /// The state of a packet that another rank owes this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +29,17 @@ pub(super) enum State {
     TooLate,
     /// Lost, or believed to be.
     Lost(Cause),
+}
+
+/// A packet of a phase that arrived, with or without its payload.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Arrival {
+    pub(super) at: Time,
+    /// The rank that sent it: for an aggregate, the owner.
+    pub(super) source: u16,
+    pub(super) slot: u32,
+    /// True if it is its source's last packet of the phase to this rank.
+    pub(super) last: bool,
 }
 
 /// An event that concerns a packet.
@@ -66,10 +78,10 @@ impl State {
     }
 
     /// True if this rank waits for the packet.
-    fn is_awaited(self, answers: Answers) -> bool {
+    fn is_awaited(self, loss_detection: LossDetection) -> bool {
         match self {
             State::Outstanding => true,
-            State::Lost(Cause::Trimmed | Cause::Late) => !answers.trimmed(),
+            State::Lost(Cause::Trimmed | Cause::Late) => !loss_detection.trimmed(),
             State::Arrived | State::TooLate | State::Lost(_) => false,
         }
     }
@@ -112,7 +124,7 @@ impl State {
 #[derive(Default)]
 pub(super) struct States {
     words: Vec<u64>,
-    answers: Answers,
+    loss_detection: LossDetection,
 }
 
 /// A change of a packet's state.
@@ -134,10 +146,10 @@ const LOWEST: u64 = 0o111_111_111_111_111_111_111;
 
 impl States {
     /// Makes `len` packets outstanding. Allocates only if there were never so many.
-    pub(super) fn reset(&mut self, len: usize, answers: Answers) {
+    pub(super) fn reset(&mut self, len: usize, loss_detection: LossDetection) {
         self.words.clear();
         self.words.resize(len.div_ceil(PER_WORD), 0);
-        self.answers = answers;
+        self.loss_detection = loss_detection;
     }
 
     pub(super) fn of(&self, packet: usize) -> State {
@@ -147,7 +159,7 @@ impl States {
 
     /// True if this rank waits for the packet.
     pub(super) fn is_awaited(&self, packet: usize) -> bool {
-        self.of(packet).is_awaited(self.answers)
+        self.of(packet).is_awaited(self.loss_detection)
     }
 
     /// True if the packet arrived before its slot closed.
@@ -169,7 +181,9 @@ impl States {
         Change {
             from,
             is_new,
-            ends_wait: is_new && from.is_awaited(self.answers) && !to.is_awaited(self.answers),
+            ends_wait: is_new
+                && from.is_awaited(self.loss_detection)
+                && !to.is_awaited(self.loss_detection),
         }
     }
 
@@ -224,15 +238,15 @@ mod tests {
     const TRIMMED: Sign = Sign::Header(Cause::Trimmed);
     const LATE: Sign = Sign::Header(Cause::Late);
 
-    fn states(answers: Answers) -> States {
+    fn states(loss_detection: LossDetection) -> States {
         let mut states = States::default();
-        states.reset(100, answers);
+        states.reset(100, loss_detection);
         states
     }
 
     #[test]
     fn a_report_replaces_a_guess_and_an_arrival_both() {
-        let mut states = states(Answers::Order);
+        let mut states = states(LossDetection::InOrder);
         let mut causes = Vec::new();
         for sign in [
             Sign::Silence,
@@ -317,20 +331,20 @@ mod tests {
 
     #[test]
     fn a_header_ends_the_wait_if_headers_are_answers() {
-        for (answers, expected) in [
-            (Answers::Arrivals, [false, true]),
-            (Answers::Trimmed, [true, false]),
-            (Answers::Order, [true, false]),
+        for (loss_detection, expected) in [
+            (LossDetection::TimeoutOnly, [false, true]),
+            (LossDetection::Trimmed, [true, false]),
+            (LossDetection::InOrder, [true, false]),
         ] {
-            let mut states = states(answers);
+            let mut states = states(loss_detection);
             let waits = [TRIMMED, Sign::Arrival].map(|sign| states.note(3, sign).ends_wait);
-            assert_eq!(waits, expected, "{answers:?}");
+            assert_eq!(waits, expected, "{loss_detection:?}");
         }
     }
 
     #[test]
     fn arrived_packets_of_a_range_are_counted() {
-        let mut states = states(Answers::Order);
+        let mut states = states(LossDetection::InOrder);
         let arrives = |packet: usize| packet.is_multiple_of(3) || (21..63).contains(&packet);
         for packet in 0..100 {
             match arrives(packet) {

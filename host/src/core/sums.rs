@@ -11,6 +11,7 @@ use crate::sum;
 use crate::values::{Bucket, ValueStore};
 
 use super::reduce::Reduce;
+use super::states::Arrival;
 
 /// Contributions by rank, unless they were added as they arrived.
 #[derive(Default)]
@@ -73,20 +74,22 @@ impl<V: ValueStore> Sums<V> {
         self.rounding.get(0..self.rounding.count())
     }
 
-    /// Takes the values of `source`'s contribution to `slot`, which arrived in time and is the `range` of the bucket. Adds it
-    /// to this rank's contribution, `own`, if it is the next one.
+    /// Takes the values of a contribution that arrived in time, the `range` of the bucket. Adds them to this rank's
+    /// contribution if they are the next ones.
     pub(super) fn take(
         &mut self,
         reduce: &Reduce,
-        (slot, source): (u32, u16),
+        Arrival { source, slot, .. }: Arrival,
         payload: &[u8],
-        (range, own): (&Range<usize>, &mut [f32]),
+        range: &Range<usize>,
+        bucket: &mut Bucket<V>,
     ) {
         let summed = self.summed.get(slot as usize);
         if summed.is_none_or(|summed| self.nth(slot, *summed) != source) {
             let place = self.place(source, range);
             return self.element.read(payload, self.others.get_mut(place));
         }
+        let own = bucket.own_mut().get_mut(range.clone());
         self.element.add(payload, own);
         let mut summed = self.summed[slot as usize] + 1;
         // Those that waited for it.
@@ -158,7 +161,7 @@ impl<V: ValueStore> Sums<V> {
                 let others = (0..self.ranks).filter(|source| *source != self.rank);
                 for source in others.filter(|source| reduce.counts(slot, *source)) {
                     let came = self.came[usize::from(source)];
-                    let weight = estimator::scaled_weight(self.ranks, (came, self.slots));
+                    let weight = estimator::scaled_weight(self.ranks, came, self.slots);
                     let values = self.others.get(self.place(source, range));
                     for (sum, value) in own.iter_mut().zip(values) {
                         *sum += weight * value;

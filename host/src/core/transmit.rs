@@ -118,7 +118,7 @@ impl<V: ValueStore> Core<V> {
             let (id, number, part) = (operation.id, operation.number, operation.part());
             let operation_len = operation.layout.len();
             let (timeouts, credit) = (self.timeouts.as_mut(), &mut self.credit);
-            let Some(outgoing) = operation.transmit(now, timeouts, credit) else {
+            let Some(mut outgoing) = operation.transmit(now, timeouts, credit) else {
                 continue;
             };
             let (slot, ranks) = (outgoing.packet.slot, self.config.ranks);
@@ -150,20 +150,12 @@ impl<V: ValueStore> Core<V> {
                 && !outgoing.range.is_empty()
                 // A seal covers the bytes of values.
                 && (self.sealer.is_none() || self.config.element.is_in_place());
-            let values = stays.then(|| InCore {
+            let values = outgoing.values.take_if(|_| stays).map(|_| InCore {
                 operation: number,
                 range: outgoing.range.clone(),
                 aggregates: kind == Kind::Gather,
             });
-            let written = packet::write(
-                &self.config,
-                now,
-                id,
-                &outgoing,
-                &fields,
-                (counted, stays),
-                buf,
-            );
+            let written = packet::write(&self.config, now, id, &outgoing, &fields, counted, buf);
             let to = outgoing.packet.to;
             if kind == Kind::Feedback {
                 self.totals.feedback_sent += 1;
@@ -191,7 +183,7 @@ impl<V: ValueStore> Core<V> {
             .map(|o| o.part())
         {
             Some(Part::Whole) => self.take_turns(now, id),
-            Some(Part::Scatter) => self.settle(now),
+            Some(Part::Scatter) => self.close_complete(now),
             Some(Part::Gather) | None => {}
         }
     }
@@ -199,9 +191,8 @@ impl<V: ValueStore> Core<V> {
     pub(super) fn transmit_exact(&mut self, now: Time, buf: &mut [u8]) -> Option<Transmit> {
         let members = &self.members;
         let past = |rank, step| members.is_done_with(rank, step);
-        let when = (now, self.incast.own());
-        let credit = &mut self.credit;
-        let sent = self.exact.transmit(&self.config, when, past, credit, buf)?;
+        let (incast, credit) = (self.incast.own(), &mut self.credit);
+        let sent = (self.exact).transmit(&self.config, now, incast, past, credit, buf)?;
         match sent.kind {
             Kind::Feedback => self.totals.feedback_sent += 1,
             Kind::Control => self.totals.control_sent += 1,
@@ -233,7 +224,7 @@ impl<V: ValueStore> Core<V> {
         let Some(operation) = operation else {
             let written = self
                 .exact
-                .write_report(&self.config, (now, incast), &report, buf)?;
+                .write_report(&self.config, now, incast, &report, buf)?;
             self.totals.feedback_sent += 1;
             return Some(self.sent(now, report.to, written));
         };
@@ -251,7 +242,7 @@ impl<V: ValueStore> Core<V> {
             operation.id,
             &outgoing,
             &fields,
-            (&[], false),
+            &[],
             buf,
         );
         self.totals.feedback_sent += 1;
@@ -291,7 +282,7 @@ impl<V: ValueStore> Core<V> {
         let request = recycler.ledger.request(now, room)?;
         let to = Destination::Rank(request.owner);
         let echo = recycler.round_trips.echo(now, request.owner);
-        let written = packet::write_request(&self.config, now, (&request, echo), buf);
+        let written = packet::write_request(&self.config, now, &request, echo, buf);
         self.totals.control_sent += 1;
         Some(self.sent(now, to, written))
     }
@@ -303,7 +294,7 @@ impl<V: ValueStore> Core<V> {
         let repair = self.recycler.as_mut()?.store.next(now, has_room)?;
         let to = Destination::Rank(repair.to);
         let sequence = self.credit.sent(to);
-        let written = packet::write_repair(&self.config, now, (&repair, sequence), buf);
+        let written = packet::write_repair(&self.config, now, &repair, sequence, buf);
         Some(self.sent(now, to, written))
     }
 

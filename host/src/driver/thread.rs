@@ -286,6 +286,14 @@ impl Drop for Handle {
     }
 }
 
+/// The result of sending a batch.
+struct Sent {
+    /// True if it had datagrams.
+    any: bool,
+    /// True if some of them must wait.
+    blocked: bool,
+}
+
 struct DataThread<L> {
     core: Core,
     link: L,
@@ -317,7 +325,7 @@ impl<L: Link> DataThread<L> {
             }
             // A rank that sends requests meanwhile is present, and may need more.
             let stop_at = bound.max(bound.and_then(|_| self.core.needed_until()));
-            let (sent, blocked) = self.transmit()?;
+            let Sent { any: sent, blocked } = self.transmit()?;
             let came = self.receive()?;
             while let Some(event) = self.core.poll_event() {
                 match event {
@@ -389,7 +397,7 @@ impl<L: Link> DataThread<L> {
                 }
                 Ok(Command::AnswerChecks { of, with }) => self.core.answer_checks(of, with),
                 Ok(Command::Heard { token, answer }) => {
-                    // A caller that is gone needs no answer.
+                    // A caller that no longer listens needs no answer.
                     let _ = answer.send((self.core.heard(token), self.report()));
                 }
                 Ok(Command::Finish) | Err(TryRecvError::Disconnected) => return Ok(true),
@@ -398,15 +406,16 @@ impl<L: Link> DataThread<L> {
         }
     }
 
-    /// Sends a batch of the core's datagrams. Returns whether there was any, and whether some must wait.
-    fn transmit(&mut self) -> Result<(bool, bool), LinkError> {
+    /// Sends a batch of the core's datagrams.
+    fn transmit(&mut self) -> Result<Sent, LinkError> {
         if self.batch.is_empty() {
             let now = self.now();
             self.batch.leave_all(self.link.copies());
             self.core.poll_transmit(now, &mut self.batch);
         }
-        let sent = !self.batch.is_empty();
-        Ok((sent, !self.link.send(&mut self.batch, &self.core)?))
+        let any = !self.batch.is_empty();
+        let blocked = !self.link.send(&mut self.batch, &self.core)?;
+        Ok(Sent { any, blocked })
     }
 
     /// Applies bounds that have passed, after the packets that have arrived: the scheduler may have stopped this thread
@@ -473,7 +482,7 @@ impl<L: Link> DataThread<L> {
         }
     }
 
-    /// A caller that is gone needs no answer.
+    /// Sends a reply. A caller that no longer listens needs none.
     fn answer(&self, reply: Reply) {
         let _ = self.replies.send(reply);
         self.last_ring.0.ring();

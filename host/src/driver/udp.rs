@@ -235,7 +235,7 @@ impl Link for UdpLink {
                     self.segments = 1;
                     continue;
                 }
-                // A peer or a route that is gone counts as loss.
+                // A peer that has closed its socket, or a route that was removed, counts as loss.
                 Err(error) => {
                     tracing::debug!(%error, "datagrams not sent");
                     let lost = match error {

@@ -31,10 +31,10 @@ pub(crate) use receivers::Receivers;
 /// sender.
 pub(crate) const LEAST_SHARE: f64 = 1.0 / 64.0;
 
-/// How the rate follows the network.
+/// The choice of the sending rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum RatePolicy {
-    /// It does not: always the limit.
+    /// Always the limit.
     Fixed,
     /// By round-trip times as published (TIMELY, SIGCOMM 2015), for networks whose switches do not stamp.
     Timely,

@@ -22,7 +22,7 @@ pub(crate) struct Receivers {
     others: usize,
     /// Queues up to this are ignored.
     target: Duration,
-    /// How long a report counts.
+    /// The time for which a report counts.
     lasts: Duration,
     /// By rank.
     reports: BTreeMap<u16, Reported>,

@@ -10,7 +10,7 @@ use super::Correction;
 /// The decoded residuals e_i that a rank carries from one operation of a bucket to the next.
 ///
 /// [`crate::Collective`] manages this itself. A driver of [`crate::Core`] calls, for every operation,
-/// [`Carry::contribute`] before encoding and [`Carry::settle`] after decoding.
+/// [`Carry::contribute`] before encoding and [`Carry::apply`] after decoding.
 ///
 /// **Non-finite values.** A NaN or an infinity in any rank's gradient makes the result of that operation non-finite, so
 /// that the training loop skips the update (PyTorch's `GradScaler` does). Nothing of such an operation is carried: the
@@ -113,7 +113,7 @@ impl Carry {
     ///
     /// # Panics
     /// If the corrections belong to buckets of another length than `output`.
-    pub fn settle(
+    pub fn apply(
         &mut self,
         codec: &mut Codec,
         id: OperationId,
@@ -176,7 +176,7 @@ impl Carry {
         }
     }
 
-    /// Holds the `output` of [`Carry::settle`], because all ranks skip this update of `bucket`: h_r, a part
+    /// Holds the `output` of [`Carry::apply`], because all ranks skip this update of `bucket`: h_r, a part
     /// of the next update.
     pub fn skip(&mut self, bucket: u16, output: &[f32]) {
         self.held.insert(bucket, output.to_vec());

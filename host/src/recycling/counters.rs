@@ -11,9 +11,9 @@ pub struct RecyclingCounters {
     pub uncounted: u64,
     /// Slots without an aggregate when their operation ended.
     pub unresolved: u64,
-    /// Of these, slots whose aggregate arrived later (rule 2).
+    /// Unresolved slots whose aggregate arrived later (rule 2).
     pub repaired: u64,
-    /// Of these, slots assumed not to have been aggregated.
+    /// Unresolved slots that count as not aggregated, because their time is over.
     pub lapsed: u64,
     /// Requests for repair sent.
     pub requests_sent: u64,

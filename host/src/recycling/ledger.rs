@@ -1,19 +1,18 @@
-//! The ledger of slots that this rank is in doubt of, and of the corrections that result.
+//! The ledger of unresolved slots, whose aggregate this rank lacks, and of the corrections that result.
 
 use std::time::Duration;
 
 use ultima_wire::bitmap;
 
-use crate::codec::Coding;
 use crate::element::Element;
-use crate::layout::Layout;
+use crate::layout::Shape;
 use crate::operation::OperationId;
 use crate::time::Time;
 use crate::values::ValueStore;
 
 use super::{Correction, Recycling, RecyclingCounters, Sparse};
 
-/// Number of requests for a slot in doubt, per step.
+/// Number of requests for an unresolved slot, per step.
 const TRIES: u8 = 5;
 /// The first two requests are t_B divided by this apart, like notices. Each further interval doubles.
 const FIRST_SPACING: u32 = 16;
@@ -34,8 +33,7 @@ pub(crate) enum Known {
 /// An operation that ended at this rank.
 pub(crate) struct Ended<'a, V> {
     pub(crate) id: OperationId,
-    pub(crate) layout: &'a Layout,
-    pub(crate) coding: Coding,
+    pub(crate) shape: Shape,
     /// This rank's contribution; in its own shard, unless that lapsed, its aggregates.
     pub(crate) own: &'a V,
     /// The aggregates that arrived.
@@ -60,7 +58,7 @@ pub(crate) struct Request<'a> {
     pub(crate) wanted: &'a [u8],
 }
 
-/// Doubts by operation, and corrections until they are taken. Whatever the network does, a doubt is entered
+/// Unresolved slots by operation, and corrections until they are taken. Whatever the network does, a slot is entered
 /// once and leaves once, repaired or lapsed.
 pub(crate) struct Ledger {
     rank: u16,
@@ -77,17 +75,16 @@ pub(crate) struct Ledger {
 
 struct Entry {
     id: OperationId,
-    layout: Layout,
-    coding: Coding,
+    shape: Shape,
     /// By owner and slot, increasing.
-    doubts: Vec<Doubt>,
+    slots: Vec<Unresolved>,
     open: usize,
-    /// This rank's contributions to the slots in doubt, concatenated.
+    /// This rank's contributions to `slots`, concatenated.
     own: Vec<f32>,
     tries: u8,
     due: Time,
     spacing: Duration,
-    /// The first doubt that this round of requests has not covered.
+    /// The first of `slots` that this round of requests has not covered.
     cursor: usize,
     /// No requests before: the aggregates may be on their way, and their repairs would only lengthen the queue they are in.
     not_before: Time,
@@ -95,7 +92,7 @@ struct Entry {
     healed: bool,
 }
 
-struct Doubt {
+struct Unresolved {
     owner: u16,
     slot: u32,
     /// Start of the contribution in the entry's.
@@ -104,7 +101,7 @@ struct Doubt {
 }
 
 impl Ledger {
-    pub(crate) fn new(recycling: Recycling, (rank, ranks): (u16, u16), element: Element) -> Self {
+    pub(crate) fn new(recycling: Recycling, rank: u16, ranks: u16, element: Element) -> Self {
         Self {
             rank,
             ranks,
@@ -122,7 +119,7 @@ impl Ledger {
         self.counters
     }
 
-    /// Starts a step: old doubts lapse, and requests for the others repeat.
+    /// Starts a step: old slots lapse, and requests for the others repeat.
     pub(crate) fn enter_step(&mut self, step: u32, now: Time) {
         let keep = self.recycling.keep;
         let old = |entry: &Entry| step.saturating_sub(entry.id.step) >= keep;
@@ -140,26 +137,25 @@ impl Ledger {
     /// Applies rule 1 with a = 0.
     fn lapse(&mut self, at: usize) {
         let entry = self.entries.swap_remove(at);
-        let correction = correction(&mut self.corrections, entry.id, &entry.layout, entry.coding);
-        for doubt in entry.doubts.iter().filter(|doubt| doubt.open) {
-            let place = entry.layout.slot(doubt.owner, doubt.slot);
-            let own = entry.own[doubt.at..].iter().copied();
+        let correction = correction(&mut self.corrections, entry.id, entry.shape);
+        for slot in entry.slots.iter().filter(|slot| slot.open) {
+            let place = entry.shape.layout.slot(slot.owner, slot.slot);
+            let own = entry.own[slot.at..].iter().copied();
             correction.residual.push(place, own);
             self.counters.lapsed += 1;
         }
     }
 
     /// Notes the end of an operation: applies rule 1 to slots with an aggregate, and enters the others as
-    /// doubts. Requests for overdue aggregates wait for another t_B, or half of [`Recycling::keep`] steps.
+    /// unresolved. Requests for overdue aggregates wait for another t_B, or half of [`Recycling::keep`] steps.
     pub(crate) fn operation_ended(&mut self, ended: &Ended<'_, impl ValueStore>, now: Time) {
-        let Ended { layout, .. } = *ended;
+        let layout = ended.shape.layout;
         self.spacing = ended.t_b / FIRST_SPACING;
         let mut residual = Sparse::default();
         let [mut lost, mut overdue] = [now, now + ended.t_b].map(|not_before| Entry {
             id: ended.id,
-            layout: *layout,
-            coding: ended.coding,
-            doubts: Vec::new(),
+            shape: ended.shape,
+            slots: Vec::new(),
             open: 0,
             own: Vec::new(),
             tries: 0,
@@ -194,13 +190,13 @@ impl Ledger {
                         let sent = ended.result.get(place.clone());
                         residual.push(place, own.iter().zip(sent).map(|(y, a)| y - a));
                     }
-                    Known::Lost => lost.doubt(owner, slot, own),
-                    Known::Overdue => overdue.doubt(owner, slot, own),
+                    Known::Lost => lost.add(owner, slot, own),
+                    Known::Overdue => overdue.add(owner, slot, own),
                 }
             }
         }
         if !residual.is_empty() {
-            let correction = correction(&mut self.corrections, ended.id, layout, ended.coding);
+            let correction = correction(&mut self.corrections, ended.id, ended.shape);
             correction.residual = residual;
         }
         for mut entry in [lost, overdue].into_iter().filter(|entry| entry.open > 0) {
@@ -210,10 +206,10 @@ impl Ledger {
         }
     }
 
-    /// Layout and coding of an operation with doubts.
-    pub(crate) fn bucket(&self, id: OperationId) -> Option<(Layout, Coding)> {
+    /// Layout and coding of an operation with unresolved slots.
+    pub(crate) fn shape(&self, id: OperationId) -> Option<Shape> {
         let entry = self.entries.iter().find(|entry| entry.id == id)?;
-        Some((entry.layout, entry.coding))
+        Some(entry.shape)
     }
 
     /// Applies both rules to a checked aggregate that arrived after its operation's end, by GATHER or REPAIR.
@@ -221,38 +217,39 @@ impl Ledger {
     pub(crate) fn repair(
         &mut self,
         id: OperationId,
-        (owner, slot): (u16, u32),
+        owner: u16,
+        slot: u32,
         values: &[f32],
         counted: Option<&[u8]>,
     ) {
-        let place = |doubt: &Doubt| (doubt.owner, doubt.slot);
+        let place = |slot: &Unresolved| (slot.owner, slot.slot);
         let of_operation = self
             .entries
             .iter()
             .enumerate()
             .filter(|(_, entry)| entry.id == id);
         let mut found = of_operation.filter_map(|(at, entry)| {
-            let index = entry.doubts.binary_search_by_key(&(owner, slot), place);
+            let index = entry.slots.binary_search_by_key(&(owner, slot), place);
             Some((at, index.ok()?))
         });
         let Some((at, index)) = found.next() else {
             return;
         };
         let entry = &mut self.entries[at];
-        let doubt = &mut entry.doubts[index];
-        if !std::mem::take(&mut doubt.open) {
+        let unresolved = &mut entry.slots[index];
+        if !std::mem::take(&mut unresolved.open) {
             return;
         }
         entry.open -= 1;
         self.counters.repaired += 1;
-        let place = entry.layout.slot(owner, slot);
+        let place = entry.shape.layout.slot(owner, slot);
         let sent = || values.iter().copied();
-        let correction = correction(&mut self.corrections, id, &entry.layout, entry.coding);
+        let correction = correction(&mut self.corrections, id, entry.shape);
         match entry.healed {
             true => correction.residual.push(place.clone(), sent()),
             false => correction.output.push(place.clone(), sent()),
         }
-        let own = &entry.own[doubt.at..];
+        let own = &entry.own[unresolved.at..];
         if counted.is_some_and(|counted| !bitmap::contains(counted, self.rank.into())) {
             self.counters.uncounted += 1;
             let rest = own.iter().zip(sent()).map(|(y, a)| y - a);
@@ -290,26 +287,27 @@ impl Ledger {
     pub(crate) fn request(&mut self, now: Time, room: usize) -> Option<Request<'_>> {
         let due = |entry: &&mut Entry| entry.tries > 0 && entry.due <= now;
         let entry = self.entries.iter_mut().find(due)?;
-        let open = |from: usize| (from..entry.doubts.len()).find(|&at| entry.doubts[at].open);
-        // An entry without an open doubt is removed.
+        let open = |from: usize| (from..entry.slots.len()).find(|&at| entry.slots[at].open);
+        // An entry without an open slot is removed.
         let start = open(entry.cursor).or_else(|| open(0))?;
-        let Doubt {
+        let Unresolved {
             owner, slot: first, ..
-        } = entry.doubts[start];
+        } = entry.slots[start];
         self.wanted.clear();
         let mut end = start;
-        let of_owner =
-            |doubt: &&Doubt| doubt.owner == owner && ((doubt.slot - first) as usize) < 8 * room;
-        for doubt in entry.doubts[start..].iter().take_while(of_owner) {
-            if doubt.open {
-                let number = (doubt.slot - first) as usize;
+        let of_owner = |other: &&Unresolved| {
+            other.owner == owner && ((other.slot - first) as usize) < 8 * room
+        };
+        for other in entry.slots[start..].iter().take_while(of_owner) {
+            if other.open {
+                let number = (other.slot - first) as usize;
                 self.wanted.resize(bitmap::len(number + 1), 0);
                 bitmap::insert(&mut self.wanted, number);
             }
             end += 1;
         }
         entry.cursor = end;
-        if entry.doubts[end..].iter().all(|doubt| !doubt.open) {
+        if entry.slots[end..].iter().all(|slot| !slot.open) {
             entry.cursor = 0;
             entry.tries -= 1;
             entry.due = now + entry.spacing;
@@ -319,7 +317,7 @@ impl Ledger {
         Some(Request {
             id: entry.id,
             owner,
-            slots: entry.layout.slots(owner),
+            slots: entry.shape.layout.slots(owner),
             first,
             wanted: &self.wanted,
         })
@@ -333,8 +331,9 @@ impl Ledger {
 }
 
 impl Entry {
-    fn doubt(&mut self, owner: u16, slot: u32, own: &[f32]) {
-        self.doubts.push(Doubt {
+    /// Adds an unresolved slot, to which this rank contributed `own`.
+    fn add(&mut self, owner: u16, slot: u32, own: &[f32]) {
+        self.slots.push(Unresolved {
             owner,
             slot,
             at: self.own.len(),
@@ -363,15 +362,14 @@ fn rounded_off(element: Element, own: &[f32]) -> impl Iterator<Item = f32> {
 fn correction<'a>(
     corrections: &'a mut Vec<Correction>,
     id: OperationId,
-    layout: &Layout,
-    coding: Coding,
+    shape: Shape,
 ) -> &'a mut Correction {
     let known = corrections.iter().position(|c| c.id == id);
     let at = known.unwrap_or_else(|| {
         corrections.push(Correction {
             id,
-            len: layout.len(),
-            coding,
+            len: shape.layout.len(),
+            coding: shape.coding,
             residual: Sparse::default(),
             output: Sparse::default(),
         });
@@ -383,17 +381,19 @@ fn correction<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::codec::Coding;
+    use crate::layout::Layout;
     use crate::values::Values;
 
     const ID: OperationId = OperationId { step: 3, bucket: 1 };
     const T_B: Duration = Duration::from_millis(16);
 
-    /// Rank 0 of 3, shards of 40 slots of one value, contribution 5, in doubt of all of rank 2's odd slots.
+    /// Rank 0 of 3, shards of 40 slots of one value, contribution 5. All of rank 2's odd slots are unresolved.
     fn ledger() -> Ledger {
-        ledger_in_doubt(2, Known::Lost)
+        ledger_lacking(2, Known::Lost)
     }
 
-    fn ledger_in_doubt(keep: u32, lacking: Known) -> Ledger {
+    fn ledger_lacking(keep: u32, lacking: Known) -> Ledger {
         ledger_where(keep, &|owner, slot| match (owner, slot % 2) {
             (2, 1) => lacking,
             _ => Known::Counted,
@@ -401,12 +401,14 @@ mod tests {
     }
 
     fn ledger_where(keep: u32, known: &dyn Fn(u16, u32) -> Known) -> Ledger {
-        let mut ledger = Ledger::new(Recycling { keep }, (0, 3), Element::F32);
+        let mut ledger = Ledger::new(Recycling { keep }, 0, 3, Element::F32);
         let layout = Layout::new(120, 3, 1);
         let ended = Ended {
             id: ID,
-            layout: &layout,
-            coding: Coding::Identity,
+            shape: Shape {
+                layout,
+                coding: Coding::Identity,
+            },
             own: &Values::from(vec![5.0; 120]),
             result: &Values::from(vec![1.0; 120]),
             t_b: T_B,
@@ -425,13 +427,13 @@ mod tests {
     }
 
     #[test]
-    fn a_repair_settles_a_doubt_once() {
+    fn a_slot_is_repaired_once() {
         let mut ledger = ledger();
         for _ in 0..2 {
-            ledger.repair(ID, (2, 1), &[2.0], None);
-            ledger.repair(ID, (2, 3), &[2.0], Some(&[0b110]));
-            // Never in doubt.
-            ledger.repair(ID, (2, 4), &[2.0], None);
+            ledger.repair(ID, 2, 1, &[2.0], None);
+            ledger.repair(ID, 2, 3, &[2.0], Some(&[0b110]));
+            // Never unresolved.
+            ledger.repair(ID, 2, 4, &[2.0], None);
         }
         let corrections = ledger.take(ID.bucket);
         let [correction] = &corrections[..] else {
@@ -449,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn old_doubts_lapse_to_the_whole_contribution() {
+    fn old_slots_lapse_to_the_whole_contribution() {
         let mut ledger = ledger();
         ledger.enter_step(4, Time::ZERO);
         assert!(ledger.take(ID.bucket).is_empty());
@@ -464,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_cover_every_doubt_and_come_to_an_end() {
+    fn requests_cover_every_slot_and_come_to_an_end() {
         let mut ledger = ledger();
         let mut rounds = Vec::new();
         while let Some(due) = ledger.due() {
@@ -490,7 +492,7 @@ mod tests {
     /// A late aggregate is not requested before another t_B has passed, or half of the steps in which it can be.
     #[test]
     fn aggregates_on_their_way_are_not_requested() {
-        let mut ledger = ledger_in_doubt(4, Known::Overdue);
+        let mut ledger = ledger_lacking(4, Known::Overdue);
         let after_t_b = Time::ZERO + T_B;
         assert_eq!(ledger.due(), Some(after_t_b));
         let soon = Time::from_nanos(1);
@@ -511,8 +513,8 @@ mod tests {
             .map(|request| (request.owner, request.first));
         assert_eq!(request, Some((1, 7)));
         assert!(ledger.request(Time::ZERO, 2).is_none());
-        ledger.repair(ID, (2, 1), &[2.0], None);
-        ledger.repair(ID, (1, 7), &[2.0], None);
+        ledger.repair(ID, 2, 1, &[2.0], None);
+        ledger.repair(ID, 1, 7, &[2.0], None);
         assert_eq!((ledger.due(), ledger.counters().repaired), (None, 2));
     }
 }

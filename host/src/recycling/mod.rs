@@ -39,14 +39,14 @@
 //! # Knowledge of a rank, and assumptions without it
 //!
 //! The set of counted ranks is in the same packet as a (`docs/packet.md`, "Counted ranks"), so a rank has
-//! both or neither. With neither it is *in doubt* of the slot: it keeps its own y_i, sends requests to the
+//! both or neither. With neither the slot is *unresolved*: the rank keeps its own y_i, sends requests to the
 //! owner (`ledger.rs`), and concludes nothing. A late aggregate answers as well as a repair. The owner stores
-//! its aggregates (`store.rs`). In the equation above a slot in doubt counts with its owner's knowledge.
+//! its aggregates (`store.rs`). In the equation above an unresolved slot counts with its owner's knowledge.
 //!
-//! A doubt that is [`Recycling::keep`] steps old *lapses*: the rank assumes that the owner counted no rank
+//! An unresolved slot that is [`Recycling::keep`] steps old *lapses*: the rank assumes that the owner counted no rank
 //! and sent nothing, so e_i ← e_i + y_i. An owner that is half of that behind another rank makes this true:
 //! it closes its shard without contributions, sends nothing of it, and keeps its own y_j as its residual. An
-//! owner that is gone counts no rank either. The remaining case is an owner that one rank cannot reach for so
+//! owner that has ended counts no rank either. The remaining case is an owner that one rank cannot reach for so
 //! long although others can: [`RecyclingCounters::lapsed`] counts those slots, and ranks may differ by them.
 
 mod carry;
@@ -65,11 +65,11 @@ pub(crate) use ledger::{Ended, Known, Ledger, Request};
 pub(crate) use round_trip::RoundTrips;
 pub(crate) use store::{Asking, Repair, Store};
 
-/// How long an operation can still be completed. The same on all ranks.
+/// The time for which an operation can still be completed, in steps. The same on all ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recycling {
-    /// Number of steps for which aggregates are stored and doubts last, 2 or more. An owner stores its shard
-    /// for each, and a rank in doubt the slots in doubt: at most `keep` times the bucket in all.
+    /// Number of steps for which aggregates are stored and requested, 2 or more. In each, an owner stores its shard, and
+    /// other ranks their contributions to unresolved slots: at most `keep` times the bucket in all.
     pub keep: u32,
 }
 
@@ -82,7 +82,7 @@ impl Default for Recycling {
 }
 
 impl Recycling {
-    /// How many steps behind another rank an owner lets its shard lapse. The other half of
+    /// Number of steps behind another rank after which an owner lets its shard lapse. The other half of
     /// [`Recycling::keep`] is for propagation: when the others assume the lapse, it has happened.
     pub(crate) fn owner_lapses_after(self) -> u32 {
         self.keep / 2

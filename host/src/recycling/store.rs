@@ -3,10 +3,10 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
-use ultima_wire::bitmap;
+use ultima_wire::{RepairRequest, bitmap};
 
 use crate::codec::Coding;
-use crate::layout::Layout;
+use crate::layout::Shape;
 use crate::operation::OperationId;
 use crate::time::Time;
 
@@ -59,8 +59,7 @@ pub(crate) struct Store {
 
 struct Kept {
     id: OperationId,
-    layout: Layout,
-    coding: Coding,
+    shape: Shape,
     values: Vec<f32>,
     /// By slot, a bitmap of the counted ranks each.
     counted: Vec<u8>,
@@ -75,7 +74,7 @@ struct Asked {
 }
 
 impl Store {
-    pub(crate) fn new(recycling: Recycling, (rank, ranks): (u16, u16)) -> Self {
+    pub(crate) fn new(recycling: Recycling, rank: u16, ranks: u16) -> Self {
         Self {
             rank,
             ranks,
@@ -108,21 +107,20 @@ impl Store {
     pub(crate) fn keep(
         &mut self,
         id: OperationId,
-        (layout, coding): (&Layout, Coding),
+        shape: Shape,
         values: &[f32],
         counted: impl Fn(u32, u16) -> bool,
     ) {
         let mut kept = self.spare.pop().unwrap_or_else(|| Kept {
             id,
-            layout: *layout,
-            coding,
+            shape,
             values: Vec::new(),
             counted: Vec::new(),
         });
-        (kept.id, kept.layout, kept.coding) = (id, *layout, coding);
+        (kept.id, kept.shape) = (id, shape);
         kept.values.clear();
         kept.values.extend_from_slice(values);
-        let slots = layout.slots(self.rank);
+        let slots = shape.layout.slots(self.rank);
         let each = bitmap::len(self.ranks.into());
         kept.counted.clear();
         kept.counted.resize(each * slots as usize, 0);
@@ -140,7 +138,7 @@ impl Store {
         Some(kept.counted(self.ranks, slot))
     }
 
-    /// Handles a rank's request for `first` and the slots that the bitmap marks after it. Ignores slots that
+    /// Handles a rank's request. Ignores slots that
     /// are not stored, have another layout, or were sent recently.
     pub(crate) fn ask(
         &mut self,
@@ -151,18 +149,18 @@ impl Store {
         }: Asking,
         id: OperationId,
         slots: u32,
-        (first, wanted): (u32, &[u8]),
+        request: &RepairRequest<'_>,
     ) {
         let rank = self.rank;
-        let known = |kept: &Kept| kept.id == id && kept.layout.slots(rank) == slots;
+        let known = |kept: &Kept| kept.id == id && kept.shape.layout.slots(rank) == slots;
         if !self.kept.iter().any(known) {
             return;
         }
         self.counters.requests_received += 1;
         let sent = self.sent.entry((to, id)).or_default();
         sent.measured(round_trip);
-        let first = first as usize;
-        let numbers = bitmap::numbers(wanted).map(|number| first + number);
+        let first = request.first as usize;
+        let numbers = bitmap::numbers(request.wanted).map(|number| first + number);
         let mut wanted = numbers
             .take_while(|&slot| slot < slots as usize)
             .filter(|&slot| !sent.contains(now, slot))
@@ -226,12 +224,12 @@ impl Store {
             asked.slots[slot / 8] &= !(1 << (slot % 8));
             asked.next = slot + 1;
             let kept = &self.kept[at];
-            let slots = kept.layout.slots(self.rank);
+            let slots = kept.shape.layout.slots(self.rank);
             let sent = self.sent.entry((to, id)).or_default();
             sent.insert(now, slot, slots as usize);
             let slot = slot as u32;
-            let shard = kept.layout.shard(self.rank);
-            let place = kept.layout.slot(self.rank, slot);
+            let shard = kept.shape.layout.shard(self.rank);
+            let place = kept.shape.layout.slot(self.rank, slot);
             let counted = kept.counted(self.ranks, slot);
             let contributions = bitmap::count(counted) as u16;
             self.counters.repairs_sent += 1;
@@ -241,7 +239,7 @@ impl Store {
                 slot,
                 slots,
                 contributions,
-                coding: kept.coding,
+                coding: kept.shape.coding,
                 values: kept
                     .values
                     .get(place.start - shard.start..place.end - shard.start)
@@ -267,7 +265,10 @@ impl Kept {
 
 #[cfg(test)]
 mod tests {
+    use ultima_wire::Requested;
+
     use super::*;
+    use crate::layout::Layout;
 
     fn id(step: u32) -> OperationId {
         OperationId { step, bucket: 0 }
@@ -275,10 +276,11 @@ mod tests {
 
     /// Rank 1 of 3 with shards of 10 slots of 2 values; slot 4 lacks rank 2.
     fn store() -> Store {
-        let mut store = Store::new(Recycling { keep: 2 }, (1, 3));
+        let mut store = Store::new(Recycling { keep: 2 }, 1, 3);
         let layout = Layout::new(60, 3, 2);
         let values: Vec<f32> = (20u8..40).map(f32::from).collect();
-        store.keep(id(5), (&layout, Coding::Identity), &values, |slot, rank| {
+        let coding = Coding::Identity;
+        store.keep(id(5), Shape { layout, coding }, &values, |slot, rank| {
             (slot, rank) != (4, 2)
         });
         store
@@ -293,13 +295,15 @@ mod tests {
         us: u64,
         rank: u16,
         (id, slots): (OperationId, u32),
-        what: (u32, &[u8]),
+        (first, wanted): (u32, &[u8]),
     ) {
         let asking = Asking {
             rank,
             round_trip: Duration::from_micros(100),
         };
-        store.ask(at(us), asking, id, slots, what);
+        let of = Requested::Aggregates;
+        let request = RepairRequest { of, first, wanted };
+        store.ask(at(us), asking, id, slots, &request);
     }
 
     fn at(us: u64) -> Time {

@@ -35,16 +35,16 @@ pub(super) struct CodingState {
     pub(super) on: bool,
 }
 
-/// Whether a rank codes its updates, for jobs that vote on it.
+/// The coding of a rank's updates, for jobs that vote on it.
 ///
-/// A vote is an exact operation, which may be complete at some ranks and incomplete at another. That rank
-/// does not know whether the others change their coding. It keeps its own, *in doubt*. If it then has to
-/// reject values because another rank coded them differently, it changes its coding from its next operation
-/// on. A rank that has the result of the vote never follows one that has not.
+/// A vote is an exact operation, which may be complete at some ranks and incomplete at another. A rank without the result
+/// keeps its coding, and does not know whether the others change theirs. If it then has to reject values because another
+/// rank coded them differently, it changes its coding from its next operation on. A rank that has the result never follows
+/// one without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CodingInUse {
     on: bool,
-    in_doubt: bool,
+    missed_vote: bool,
 }
 
 impl CodingInUse {
@@ -52,7 +52,7 @@ impl CodingInUse {
     pub fn new(on: bool) -> Self {
         Self {
             on,
-            in_doubt: false,
+            missed_vote: false,
         }
     }
 
@@ -68,13 +68,13 @@ impl CodingInUse {
 
     /// Notes that a vote on coding was incomplete at this rank.
     pub fn missed(&mut self) {
-        self.in_doubt = true;
+        self.missed_vote = true;
     }
 
     /// Notes that an operation ended with values of `others` ranks that were coded differently
     /// ([`crate::Outcome::coded_otherwise`]). Returns the new coding if it changes.
     pub fn heard(&mut self, others: u16) -> Option<bool> {
-        if !self.in_doubt || others == 0 {
+        if !self.missed_vote || others == 0 {
             return None;
         }
         self.agreed(!self.on);
@@ -87,7 +87,7 @@ impl CodingRule {
         (u64::from(step) + 1).is_multiple_of(u64::from(self.every.max(1)))
     }
 
-    /// Decides whether the next updates are coded, from the reported shares `lost`.
+    /// Decides on the coding of the next updates, from the reported shares `lost`. Returns true for Hadamard.
     pub(super) fn decide(self, state: &mut CodingState, lost: &[f32]) -> bool {
         let share = |lost: &f32| match lost.is_nan() {
             true => 1.0,
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rank_in_doubt_follows_once_and_others_never() {
+    fn a_rank_without_the_result_follows_once_and_others_never() {
         let mut coding = CodingInUse::new(true);
         assert_eq!(coding.heard(3), None);
         coding.missed();

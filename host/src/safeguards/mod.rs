@@ -39,13 +39,13 @@ use crate::operation::OperationId;
 /// The safeguards of a job. The same on all ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Rules {
-    /// When to skip an update.
+    /// The rule that skips updates.
     pub skip: Option<SkipRule>,
-    /// When to stop the job.
+    /// The rule that stops the job.
     pub stop: Option<StopRule>,
-    /// When to average replicas.
+    /// The rule that averages replicas.
     pub drift: Option<DriftRule>,
-    /// When to code gradients. None: as configured.
+    /// The rule that codes gradients. None: as configured.
     pub coding: Option<CodingRule>,
 }
 
@@ -68,8 +68,8 @@ pub struct Verdict {
     pub spread: Option<f64>,
     /// True if the parameters are to be averaged.
     pub heal: bool,
-    /// Whether updates are Hadamard-coded from the next step on, if that was decided or this rank had missed
-    /// the decision.
+    /// The coding from the next step on: true for Hadamard. None if the vote decided nothing and this rank missed no
+    /// earlier decision.
     pub code: Option<bool>,
 }
 

@@ -60,7 +60,7 @@ pub(super) struct CauseAware {
 struct Bucket {
     sources: u16,
     operations: usize,
-    /// How often to reset the measurements when enough would be known.
+    /// Number of times that the measurements start over when enough would be known.
     start_over: u8,
     started: Option<Time>,
     /// The time from one operation's start to the next one's.

@@ -55,7 +55,7 @@ impl EarlyClose {
         self.stages[phase as usize].average.unwrap_or_default()
     }
 
-    /// How long a stage waits once its last packets have begun to arrive.
+    /// The time that a stage waits once its last packets have begun to arrive.
     pub(super) fn grace(&self) -> [Option<Duration>; 2] {
         self.stages
             .each_ref()

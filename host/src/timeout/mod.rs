@@ -33,7 +33,7 @@ use crate::config::Config;
 use crate::stats::ClosedBy;
 use crate::time::Time;
 
-/// How t_S and t_B are chosen. Learned values never exceed the configuration's.
+/// The choice of t_S and t_B. Learned values never exceed the configuration's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Timeouts {
@@ -105,9 +105,9 @@ impl From<SharedTc> for Duration {
 /// Time bounds of one operation, since its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bounds {
-    /// When the rank's own shard closes with the contributions that arrived.
+    /// The time at which the rank's own shard closes with the contributions that arrived.
     pub(crate) t_s: Duration,
-    /// When the operation ends; more than `t_s`.
+    /// The time at which the operation ends; more than `t_s`.
     pub(crate) t_b: Duration,
     /// By stage: time for missing packets once every rank's last packets have begun to arrive.
     pub(crate) grace: [Option<Duration>; 2],

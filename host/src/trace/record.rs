@@ -42,10 +42,10 @@ pub enum Happened {
     Started {
         /// Values in its encoded bucket.
         values: u64,
-        /// When the own shard closes with the contributions that arrived.
+        /// The time at which the own shard closes with the contributions that arrived.
         #[serde(with = "ns")]
         t_s: Duration,
-        /// When the operation ends.
+        /// The time at which the operation ends.
         #[serde(with = "ns")]
         t_b: Duration,
         /// Time for missing contributions once all ranks have sent one of their last (*x* % of t_C).

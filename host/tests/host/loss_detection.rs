@@ -1,18 +1,18 @@
-//! Loss detection: the events that end the wait for a packet, by [`Answers`].
+//! Loss detection: the events that end the wait for a packet, by [`LossDetection`].
 
 use std::time::Duration;
 
 use crate::common::*;
-use ultima_host::{Answers, Cause, ClosedBy, Coding, Config, Outcome};
+use ultima_host::{Cause, ClosedBy, Coding, Config, LossDetection, Outcome};
 use ultima_wire::{Header, Kind};
 
 const RANKS: u16 = 3;
 const SLOT: usize = 16;
 
 /// Rank 0's outcome if one packet from rank 1, number 4 of 10 slots, is lost or has no payload.
-fn outcome(answers: Answers, kind: Kind, lost: bool) -> Outcome {
+fn outcome(loss_detection: LossDetection, kind: Kind, lost: bool) -> Outcome {
     let mut network = Network::new(&Config {
-        answers,
+        loss_detection,
         slot_bytes: SLOT * 4,
         coding: Coding::Identity,
         ..config(RANKS)
@@ -42,15 +42,15 @@ fn outcome(answers: Answers, kind: Kind, lost: bool) -> Outcome {
 fn a_rank_waits_for_losses_that_it_does_not_detect() {
     let bounds = config(RANKS);
     for (kind, bound) in [(Kind::Scatter, bounds.t_s), (Kind::Gather, bounds.t_b)] {
-        for answers in Answers::ALL {
+        for loss_detection in LossDetection::ALL {
             for lost in [false, true] {
-                let outcome = outcome(answers, kind, lost);
-                let is_answered = match answers {
-                    Answers::Arrivals => false,
-                    Answers::Trimmed => !lost,
-                    Answers::Order => true,
+                let outcome = outcome(loss_detection, kind, lost);
+                let is_answered = match loss_detection {
+                    LossDetection::TimeoutOnly => false,
+                    LossDetection::Trimmed => !lost,
+                    LossDetection::InOrder => true,
                 };
-                let what = format!("{answers:?} {kind:?} {lost} {:?}", outcome.duration);
+                let what = format!("{loss_detection:?} {kind:?} {lost} {:?}", outcome.duration);
                 if is_answered {
                     assert!(outcome.duration < Duration::from_millis(2), "{what}");
                     assert_eq!(outcome.closed_by, ClosedBy::KnownLoss, "{what}");

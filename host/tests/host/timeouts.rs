@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::common::{Network, Random, config, lossy, perfect};
-use ultima_host::{Answers, Cause, ClosedBy, Config, Gather, OperationId, Outcome, Timeouts};
+use ultima_host::{Cause, ClosedBy, Config, Gather, LossDetection, OperationId, Outcome, Timeouts};
 use ultima_wire::Kind;
 
 const RANKS: u16 = 4;
@@ -241,16 +241,16 @@ fn a_rank_that_starts_last_waits_for_a_straggler() {
 /// A rank with losses in every step is overdue. Ranks without losses are not, and are waited for.
 #[test]
 fn one_rank_that_loses_makes_no_other_one_overdue() {
-    for (answers, reorder) in [
-        (Answers::Arrivals, 0),
-        (Answers::Trimmed, 0),
-        (Answers::Order, u32::MAX),
+    for (loss_detection, reorder) in [
+        (LossDetection::TimeoutOnly, 0),
+        (LossDetection::Trimmed, 0),
+        (LossDetection::InOrder, u32::MAX),
     ] {
         let mut network = Network::new(&Config {
             t_s: 60 * MS,
             t_b: 100 * MS,
             timeouts: Timeouts::CauseAware,
-            answers,
+            loss_detection,
             reorder,
             ..config(RANKS)
         });

@@ -583,7 +583,7 @@ fn coding_is_agreed_and_taken_over() {
             let mut plain = vec![is_plain(&mut collective, 0)];
             let mut vote = |collective: &mut Collective, step, lost, limit| {
                 let id = OperationId { step, bucket: 1 };
-                collective.agree(id, &mut safeguards, (lost, &[]), limit)
+                collective.agree(id, &mut safeguards, lost, &[], limit)
             };
             // Nothing is lost, so the transform is switched off.
             let limit = Duration::from_secs(20);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::builder::PossibleValuesParser;
 use clap::builder::TypedValueParser;
-use ultima_host::{Answers, GatherStart, Policies};
+use ultima_host::{GatherStart, LossDetection, Policies};
 use ultima_link::{Jitter, Loss};
 use ultima_sim::{
     Algorithm, Background, Experiment, NetworkConfig, Ps, Slow, Stragglers, Topology,
@@ -105,7 +105,7 @@ pub struct Options {
     /// tar: loss detection: by timeouts only, also by trimmed packets, or also by later packets of the same sender
     /// (in-order) [default: of --preset]
     #[arg(long, value_parser = policies::loss_detection())]
-    loss_detection: Option<Answers>,
+    loss_detection: Option<LossDetection>,
     /// tar: time t_S after which the owner of a shard sends incomplete results [default: covers the tail's 99.9th percentile]
     #[arg(long, value_parser = duration, requires = "t_b")]
     t_s: Option<Duration>,
@@ -199,7 +199,7 @@ impl Options {
             },
             policies: Policies {
                 gather_start: self.gather_start.unwrap_or(policies.gather_start),
-                answers: self.loss_detection.unwrap_or(policies.answers),
+                loss_detection: self.loss_detection.unwrap_or(policies.loss_detection),
                 ..policies
             },
             receive_buffer: self.receive_buffer,

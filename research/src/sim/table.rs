@@ -117,7 +117,7 @@ impl<'a> Row<'a> {
             incast: policies::incast_text(experiment.policies.incast),
             receive_buffer: experiment.receive_buffer,
             gather_start: experiment.policies.gather_start.name(),
-            loss_detection: experiment.policies.answers.name(),
+            loss_detection: experiment.policies.loss_detection.name(),
             timeouts: experiment.policies.timeouts.name(),
             t_s_ms: report.t_s_ms,
             t_b_ms: report.t_b_ms,

@@ -67,8 +67,8 @@ impl Rendezvous for Addresses {
         };
         let (ip, port) = (at.ip().to_string(), at.port());
         let advice = "Rank 0 listens there when it runs; check its log, the address, and that firewalls pass TCP";
-        let until = (deadline(request.timeout), advice);
-        let mut store = Client::connect(&ip, port, Some(Protocol::V2), until)?;
+        let until = deadline(request.timeout);
+        let mut store = Client::connect(&ip, port, Some(Protocol::V2), until, advice)?;
         let place = meet_at(&mut store, &member, request, socket);
         drop(server);
         place

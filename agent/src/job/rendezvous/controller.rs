@@ -159,7 +159,7 @@ fn meet_all(member: &mut EpochMember, request: &Request, until: Instant) -> Resu
     };
     let advice = "Ranks compare their settings at rank 0's address, over TCP: check that the fabric passes it";
     let ip = at.ip().to_string();
-    let mut store = Client::connect(&ip, at.port(), Some(Protocol::V2), (until, advice))?;
+    let mut store = Client::connect(&ip, at.port(), Some(Protocol::V2), until, advice)?;
     let left = until.saturating_duration_since(Instant::now());
     agree(&mut store, &member, left, offer, |_| Ok(()))?;
     drop(server);

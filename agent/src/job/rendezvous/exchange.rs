@@ -85,7 +85,7 @@ pub fn meet_at(
     let address = local_address(&socket)?;
     // Drawn by the system's generator. All use rank 0's.
     let key = request.seal.then(|| Key(rand::random()));
-    let config = configure(request, member, (1, request.seed.unwrap_or(0)), key);
+    let config = configure(request, member, 1, request.seed.unwrap_or(0), key);
     config.validate().map_err(ultima_host::Error::from)?;
     let chosen = Chosen {
         seed: request.seed,
@@ -102,7 +102,7 @@ pub fn meet_at(
         roster(member, request, key, &offers)
     })?;
     let epoch = roster.fingerprint.epoch(roster.run);
-    let config = configure(request, member, (epoch, roster.seed), roster.key.map(Key));
+    let config = configure(request, member, epoch, roster.seed, roster.key.map(Key));
     let colocated = |other: &u16| {
         let other_address = roster.addresses.get(usize::from(*other));
         *other != rank && other_address.is_some_and(|other| other.ip() == address.ip())
@@ -196,7 +196,7 @@ pub(super) fn agree<T: Serialize + DeserializeOwned>(
         return Ok(result?);
     }
     let fingerprint = offer.fingerprint.clone();
-    let result = gather(store, &keys, (ranks, timeout), offer, until)?.and_then(decide);
+    let result = gather(store, &keys, ranks, timeout, offer, until)?.and_then(decide);
     let agreed = Agreed {
         fingerprint,
         result,
@@ -219,7 +219,8 @@ pub(super) fn agree<T: Serialize + DeserializeOwned>(
 fn gather(
     store: &mut dyn Store,
     keys: &Keys,
-    (ranks, timeout): (u16, Duration),
+    ranks: u16,
+    timeout: Duration,
     own: Offer,
     until: Instant,
 ) -> Result<Result<Vec<Offer>, Refusal>, JobError> {
@@ -262,7 +263,7 @@ fn roster(
         });
     }
     let seed = request.seed.unwrap_or_else(rand::random);
-    let config = configure(request, member, (1, seed), key);
+    let config = configure(request, member, 1, seed, key);
     let slot_bytes = (request.settings.slot_bytes).unwrap_or_else(|| slot(&config, offers));
     let chosen = Chosen {
         seed: Some(seed),
@@ -290,7 +291,8 @@ fn slot(config: &Config, offers: &[Offer]) -> usize {
 fn configure(
     request: &Request,
     member: &Member,
-    (epoch, seed): (u16, u64),
+    epoch: u16,
+    seed: u64,
     key: Option<Key>,
 ) -> Config {
     let Member { rank, ranks, .. } = *member;

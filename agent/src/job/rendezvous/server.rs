@@ -131,7 +131,7 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
         let _ = thread::Builder::new()
             .name("ultima-store".into())
             .spawn(move || {
-                // A client that is gone, or that speaks another protocol.
+                // A client that has closed its connection, or that speaks another protocol.
                 let _ = connection.requests();
             });
     }

@@ -130,7 +130,8 @@ impl Client {
         host: &str,
         port: u16,
         protocol: Option<Protocol>,
-        (deadline, advice): (Instant, &str),
+        deadline: Instant,
+        advice: &str,
     ) -> Result<Self, JobError> {
         let began = Instant::now();
         let name = format!("{host}:{port}");
@@ -419,8 +420,8 @@ mod tests {
     }
 
     fn connect(port: u16, protocol: Option<Protocol>) -> Client {
-        let until = (Instant::now() + ANSWER, "");
-        Client::connect("127.0.0.1", port, protocol, until).expect("connects")
+        let until = Instant::now() + ANSWER;
+        Client::connect("127.0.0.1", port, protocol, until, "").expect("connects")
     }
 
     fn use_it(mut client: Client) {

@@ -131,8 +131,8 @@ impl Rendezvous for TcpStore {
             hosted: server.is_some(),
             ..member
         };
-        let until = (deadline(request.timeout), ADVICE);
-        let mut store = Client::connect(&self.host, self.port, self.protocol, until)?;
+        let until = deadline(request.timeout);
+        let mut store = Client::connect(&self.host, self.port, self.protocol, until, ADVICE)?;
         let ip = request.local.address(store.address())?;
         let socket = bind(ip, 0)?;
         let place = meet_at(&mut store, &member, request, socket);

@@ -20,13 +20,11 @@ mod operation;
 mod repeats;
 mod want;
 
-use std::time::Duration;
-
 use ultima_wire::{Feedback, Header, HostFlags, Kind, RepairRequest, Ticks};
 
 use crate::config::Config;
 use crate::element::Element;
-use crate::exact::{Exact, ExactCounters, ExactOutcome, Incomplete};
+use crate::exact::{ExactCounters, ExactOutcome, Incomplete};
 use crate::operation::OperationId;
 use crate::stats::{Phases, Rejection};
 use crate::time::Time;
@@ -35,6 +33,7 @@ use super::Destination;
 use super::congestion::{CongestionReport, Queues};
 use super::credit::Credit;
 use super::packet::{self, Written};
+pub(super) use operation::Start;
 use operation::{Body, ExactOperation, Outgoing};
 
 /// Type of exact values in packets, whatever the job's element is: no rounding.
@@ -70,15 +69,8 @@ impl ExactOperations {
         self.operations.is_empty()
     }
 
-    pub(super) fn start(
-        &mut self,
-        config: &Config,
-        what: (OperationId, Exact, u16),
-        values: Vec<f32>,
-        limit: Duration,
-        now: Time,
-    ) {
-        let operation = ExactOperation::new(config, what, values, limit, now);
+    pub(super) fn start(&mut self, config: &Config, start: Start, values: Vec<f32>) {
+        let operation = ExactOperation::new(config, start, values);
         self.operations.push(operation);
     }
 
@@ -149,10 +141,10 @@ impl ExactOperations {
         }
     }
 
-    /// Returns the next operation that ended.
-    pub(super) fn settle(&mut self, now: Time) -> Option<(OperationId, Ended)> {
+    /// Ends the next operation that is complete or late.
+    pub(super) fn finish(&mut self, now: Time) -> Option<(OperationId, Ended)> {
         let mut ended = self.operations.iter_mut();
-        let (id, ended) = ended.find_map(|o| Some((o.id, o.settle(now)?)))?;
+        let (id, ended) = ended.find_map(|o| Some((o.id, o.finish(now)?)))?;
         match &ended {
             Ok(_) => self.counters.complete += 1,
             Err(_) => self.counters.incomplete += 1,
@@ -186,7 +178,7 @@ impl ExactOperations {
             .for_each(ExactOperation::stop_repeating);
     }
 
-    /// When [`ExactOperations::settle`] or [`ExactOperations::retire`] is due.
+    /// When [`ExactOperations::finish`] or [`ExactOperations::retire`] is due.
     pub(super) fn due(&self) -> Option<Time> {
         self.operations.iter().map(ExactOperation::due).min()
     }
@@ -215,21 +207,27 @@ impl ExactOperations {
     pub(super) fn write_report(
         &self,
         config: &Config,
-        when: (Time, u8),
+        now: Time,
+        incast: u8,
         report: &CongestionReport,
         buf: &mut [u8],
     ) -> Option<Written> {
         let operation = self.operations.iter().find(|o| o.is_running())?;
         let outgoing = operation.congestion(report);
-        let (now, incast) = when;
-        Some(write(config, (now, incast, 0), operation.id, &outgoing, buf).1)
+        let stamp = Stamp {
+            now,
+            incast,
+            sequence: 0,
+        };
+        Some(write(config, stamp, operation.id, &outgoing, buf))
     }
 
     /// Writes the next packet to the front of `buf`.
     pub(super) fn transmit(
         &mut self,
         config: &Config,
-        (now, incast): (Time, u8),
+        now: Time,
+        incast: u8,
         past: impl Fn(u16, u32) -> bool,
         credit: &mut Credit,
         buf: &mut [u8],
@@ -239,13 +237,19 @@ impl ExactOperations {
         self.operations.iter_mut().find_map(|operation| {
             let id = operation.id;
             let past = |rank| past(rank, id.step);
-            let outgoing = operation.transmit(now, room, past, (counters, credit))?;
+            let outgoing = operation.transmit(now, room, past, counters, credit)?;
             let to = outgoing.to;
             let sequence = match outgoing.body {
                 Body::Values { .. } => credit.sent(to),
                 _ => 0,
             };
-            let (kind, written) = write(config, (now, incast, sequence), id, &outgoing, buf);
+            let stamp = Stamp {
+                now,
+                incast,
+                sequence,
+            };
+            let kind = outgoing.kind();
+            let written = write(config, stamp, id, &outgoing, buf);
             Some(Sent { kind, to, written })
         })
     }
@@ -261,19 +265,23 @@ fn feedback(queues: Queues, notice: bool) -> Feedback {
     }
 }
 
-/// Writes a packet to the front of `buf`, with this rank's incast limit and the packet's sequence number.
+/// The fields of a packet that its operation does not decide.
+struct Stamp {
+    now: Time,
+    /// This rank's incast limit.
+    incast: u8,
+    /// The packet's sequence number, or 0.
+    sequence: u32,
+}
+
+/// Writes a packet to the front of `buf`.
 fn write(
     config: &Config,
-    (now, incast, sequence): (Time, u8, u32),
+    stamp: Stamp,
     id: OperationId,
     outgoing: &Outgoing<'_>,
     buf: &mut [u8],
-) -> (Kind, Written) {
-    let kind = match outgoing.body {
-        Body::Values { kind, .. } => kind,
-        Body::Request(_) => Kind::Control,
-        Body::Notice | Body::Congestion(..) => Kind::Feedback,
-    };
+) -> Written {
     let mut header = Header {
         // It is never late.
         budget: Ticks::MAX,
@@ -284,8 +292,8 @@ fn write(
             ..HostFlags::default()
         },
         slots: outgoing.slots,
-        incast,
-        ..packet::header(config, now, kind, outgoing.owner)
+        incast: stamp.incast,
+        ..packet::header(config, stamp.now, outgoing.kind(), outgoing.owner)
     };
     match outgoing.body {
         Body::Values {
@@ -296,31 +304,27 @@ fn write(
             ..
         } => {
             (header.slot, header.contributions) = (slot, contributions);
-            header.echoed = Ticks(sequence);
+            header.echoed = Ticks(stamp.sequence);
             (header.dtype, header.host_flags.last) = (ELEMENT.dtype(), last);
             let start = header.emit(buf);
-            let values = (Some(values), values.len());
-            let written = packet::write_values(ELEMENT, values, &[], &mut buf[start..]);
-            (kind, written.behind(start))
+            let (count, payload) = (values.len(), &mut buf[start..]);
+            packet::write_values(ELEMENT, Some(values), count, &[], payload).behind(start)
         }
         Body::Request(request) => {
             let start = header.emit(buf);
-            (
-                kind,
-                Written::whole(start + request.emit(&mut buf[start..])),
-            )
+            Written::whole(start + request.emit(&mut buf[start..]))
         }
         Body::Notice => {
             (header.slot, header.host_flags.last) = (outgoing.slots, true);
             let start = header.emit(buf);
             feedback(Queues::default(), true).emit(&mut buf[start..]);
-            (kind, Written::whole(start + Feedback::LEN))
+            Written::whole(start + Feedback::LEN)
         }
         Body::Congestion(queues, echoed) => {
             header.echoed = echoed;
             let start = header.emit(buf);
             feedback(queues, false).emit(&mut buf[start..]);
-            (kind, Written::whole(start + Feedback::LEN))
+            Written::whole(start + Feedback::LEN)
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ultima_wire::bitmap;
+use ultima_wire::{RepairRequest, bitmap};
 
 use crate::bits::Bits;
 use crate::time::Time;
@@ -25,13 +25,14 @@ pub(super) struct Repeats {
 }
 
 impl Repeats {
-    /// Queues requested slots of a shard with `slots`: `first`, and those that the bitmap marks after it.
-    /// Slots that are not `available` are skipped.
+    /// Queues requested slots of a shard with `slots`, for a round that lasts at least `round`. Slots that are not
+    /// `available` are skipped.
     pub(super) fn ask(
         &mut self,
-        (now, round): (Time, Duration),
+        now: Time,
+        round: Duration,
         slots: u32,
-        (first, wanted): (u32, &[u8]),
+        request: &RepairRequest<'_>,
         available: impl Fn(u32) -> bool,
     ) {
         if self.left == 0 && now >= self.round_ends {
@@ -40,8 +41,8 @@ impl Repeats {
             self.taken.reset(slots as usize);
             self.next = slots;
         }
-        let first = first as usize;
-        let asked = bitmap::numbers(wanted).map(|number| first + number);
+        let first = request.first as usize;
+        let asked = bitmap::numbers(request.wanted).map(|number| first + number);
         for slot in asked.take_while(|&slot| slot < slots as usize) {
             if available(slot as u32) && self.taken.insert(slot) {
                 self.queued.insert(slot);
@@ -74,9 +75,19 @@ impl Repeats {
 
 #[cfg(test)]
 mod tests {
+    use ultima_wire::Requested;
+
     use super::*;
 
     const ROUND: Duration = Duration::from_millis(1);
+
+    fn request(first: u32, wanted: &[u8]) -> RepairRequest<'_> {
+        RepairRequest {
+            of: Requested::Aggregates,
+            first,
+            wanted,
+        }
+    }
 
     fn sent(repeats: &mut Repeats) -> Vec<u32> {
         std::iter::from_fn(|| repeats.next()).collect()
@@ -87,7 +98,9 @@ mod tests {
         let mut repeats = Repeats::default();
         let at = Time::from_nanos;
         let ask = |repeats: &mut Repeats, now, first, wanted: &[u8]| {
-            repeats.ask((at(now), ROUND), 20, (first, wanted), |slot| slot != 7);
+            repeats.ask(at(now), ROUND, 20, &request(first, wanted), |slot| {
+                slot != 7
+            });
         };
         ask(&mut repeats, 0, 6, &[0b111]);
         ask(&mut repeats, 0, 5, &[0b1010]);
@@ -108,7 +121,7 @@ mod tests {
         let mut count = 0;
         for now in 0..10_000 {
             let now = Time::from_nanos(now * 1000);
-            repeats.ask((now, ROUND), 16, (0, &[0xff; 9]), |_| true);
+            repeats.ask(now, ROUND, 16, &request(0, &[0xff; 9]), |_| true);
             count += sent(&mut repeats).len();
         }
         // Ten milliseconds are ten rounds.

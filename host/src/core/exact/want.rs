@@ -83,8 +83,8 @@ impl Want {
         true
     }
 
-    /// Notes that a missing slot is known to be lost.
-    pub(super) fn gone(&mut self, now: Time) {
+    /// Notes that a missing slot is lost.
+    pub(super) fn lost(&mut self, now: Time) {
         self.due = self.due.min(now + self.spacing.grace());
     }
 
@@ -147,7 +147,7 @@ mod tests {
         // The longest wait is sixteen times the first.
         assert_eq!(want.due(), Some(Time::from_nanos(48_000_000)));
         let now = Time::from_nanos(40_000_000);
-        want.gone(now);
+        want.lost(now);
         assert!(want.due() < Some(now + spacing.first));
         assert!(want.insert(0, now));
         assert_eq!(want.due(), Some(now + spacing.first));

@@ -31,8 +31,7 @@ impl<V: ValueStore> Operation<V> {
         if let Some(recycler) = recycler {
             let ended = recycling::Ended {
                 id: self.id,
-                layout: &self.layout,
-                coding: self.coding,
+                shape: self.shape(),
                 own: self.bucket.own(),
                 result: self.bucket.result(),
                 t_b: self.bounds.t_b,
@@ -44,8 +43,7 @@ impl<V: ValueStore> Operation<V> {
             if !reduce.is_lapsed() && reduce.open() == 0 {
                 let shard = self.bucket.aggregates(self.layout.shard(rank));
                 let counted = |slot, rank| reduce.counts(slot, rank);
-                let bucket = (&self.layout, self.coding);
-                recycler.store.keep(self.id, bucket, shard, counted);
+                (recycler.store).keep(self.id, self.shape(), shard, counted);
             }
         }
         self.outbox.stop_scatter(now);

@@ -6,10 +6,10 @@ mod transmit;
 
 use std::time::Duration;
 
-use crate::cause::{ByHops, Phase, SlotTrimmed};
+use crate::cause::{ByHops, Cause, Phase};
 use crate::codec::Coding;
 use crate::config::Config;
-use crate::layout::Layout;
+use crate::layout::{Layout, Shape};
 use crate::operation::{OperationId, Part, Piece};
 use crate::rotation::Rotations;
 use crate::stats::{ClosedBy, LastPackets, Phases};
@@ -22,6 +22,7 @@ use super::collect::Collect;
 use super::outbox::{Held, Outbox};
 use super::overtaking::{Order, Window};
 use super::reduce::{Closed, Reduce};
+use super::states::Arrival;
 use super::sums::Sums;
 use super::tracer::Tracer;
 use super::waits::Waits;
@@ -58,6 +59,19 @@ pub(super) struct Operation<V> {
     waiting: Option<Waiting<V>>,
 }
 
+/// The start of an operation.
+#[derive(Clone, Copy)]
+pub(super) struct Start {
+    pub(super) id: OperationId,
+    pub(super) piece: Piece,
+    pub(super) now: Time,
+    pub(super) bounds: Bounds,
+    /// See [`Members::operation_starts`](super::members::Members::operation_starts).
+    pub(super) number: u32,
+    /// Number of owners that get contributions at a time.
+    pub(super) incast: u16,
+}
+
 /// The state that an operation needs until it ends.
 struct Waiting<V> {
     reduce: Reduce,
@@ -67,22 +81,13 @@ struct Waiting<V> {
 }
 
 impl<V> Waiting<V> {
-    /// Notes that a switch reported a slot as dropped. Returns false if the slot is here or the loss was
-    /// known.
-    fn slot_trimmed(&mut self, arrival: Time, trimmed: &SlotTrimmed, last: bool) -> bool {
-        match trimmed.phase {
-            Phase::Scatter => {
-                let source = (arrival, trimmed.source);
-                self.reduce
-                    .trimmed(source, (trimmed.slot, last), trimmed.cause)
-            }
+    /// Notes that a packet arrived whose payload a switch removed. Returns false if the slot is here or the loss was known.
+    fn slot_trimmed(&mut self, arrival: Arrival, phase: Phase, cause: Cause) -> bool {
+        match phase {
+            Phase::Scatter => self.reduce.trimmed(arrival, cause),
             Phase::Gather => {
-                self.reduce.sent_after(arrival, trimmed.source);
-                if last {
-                    self.collect.ending(trimmed.owner);
-                }
-                self.collect
-                    .trimmed(trimmed.owner, trimmed.slot, trimmed.cause)
+                self.reduce.sent_after(arrival.at, arrival.source);
+                self.collect.trimmed(arrival, cause)
             }
         }
     }
@@ -99,12 +104,18 @@ pub(super) struct Buffers<V> {
 impl<V: ValueStore> Operation<V> {
     pub(super) fn new(
         config: &Config,
-        (id, Piece { part, lacks }): (OperationId, Piece),
+        start: Start,
         own: V,
-        (mut buffers, spare): (Buffers<V>, Spare<V>),
-        (number, incast, bounds): (u32, u16, Bounds),
-        now: Time,
+        mut buffers: Buffers<V>,
+        spare: Spare<V>,
     ) -> Self {
+        let Start {
+            id,
+            piece: Piece { part, lacks },
+            now,
+            bounds,
+            ..
+        } = start;
         let layout = Layout::new(own.count(), config.ranks, config.slot_len());
         let rotations = Rotations::new(config.seed, id);
         let (slots, shard) = match part {
@@ -113,9 +124,7 @@ impl<V: ValueStore> Operation<V> {
         };
         buffers.reduce.reset(config, slots, rotations);
         buffers.sums.reset(config, shard, slots, rotations);
-        buffers
-            .collect
-            .reset(&layout, part, (config.rank, config.ranks), config);
+        buffers.collect.reset(&layout, part, config);
         let mut operation = Self {
             id,
             layout,
@@ -123,13 +132,13 @@ impl<V: ValueStore> Operation<V> {
             most: config.ranks - u16::from(lacks),
             coding: config.coding,
             started: now,
-            number,
+            number: start.number,
             bounds,
             flush_at: now + bounds.t_s,
             flushed: false,
             early_at: [None; 2],
             deadline: now + bounds.t_b,
-            outbox: Outbox::new(config, &layout, (id, part), (incast, bounds), now),
+            outbox: Outbox::new(config, &layout, &start),
             waits: Waits::new(config.ranks, now, bounds.t_b),
             by_hops: ByHops::default(),
             last: LastPackets::default(),
@@ -168,6 +177,13 @@ impl<V: ValueStore> Operation<V> {
                 by: ClosedBy::Complete,
             };
             self.outbox.push(given, now);
+        }
+    }
+
+    fn shape(&self) -> Shape {
+        Shape {
+            layout: self.layout,
+            coding: self.coding,
         }
     }
 
@@ -226,7 +242,7 @@ impl<V: ValueStore> Operation<V> {
     }
 
     /// Closes slots with nothing outstanding. Returns true if nothing else is outstanding either.
-    pub(super) fn settle(&mut self, now: Time, tracer: &mut Tracer) -> bool {
+    pub(super) fn close_ready(&mut self, now: Time, tracer: &mut Tracer) -> bool {
         while let Some(closed) = self.waiting.as_mut().and_then(|w| w.reduce.close_ready()) {
             self.slot_closed(now, closed, tracer);
         }

@@ -8,6 +8,7 @@ use crate::config::Config;
 use crate::core::early::count;
 use crate::core::packet;
 use crate::core::reduce::Acceptance;
+use crate::core::states::Arrival;
 use crate::operation::Part;
 use crate::stats::{PhaseCounters, Rejection};
 use crate::time::Time;
@@ -88,6 +89,7 @@ impl<V: ValueStore> Operation<V> {
                 return Ok(Fate::Heard.into());
             }
         }
+        let shape = self.shape();
         let Some(waiting) = &mut self.waiting else {
             count(header.kind, self.outbox.counters_mut(), 1, |phase, n| {
                 phase.late += n
@@ -98,8 +100,14 @@ impl<V: ValueStore> Operation<V> {
             });
         };
         let source = header.source;
+        let packet = Arrival {
+            at: arrival,
+            source,
+            slot: header.slot,
+            last: header.host_flags.last,
+        };
         if header.kind != Kind::Feedback {
-            let checked = packet::check(config, (&self.layout, self.coding), header, payload);
+            let checked = packet::check(config, shape, header, payload);
             if checked == Err(Rejection::Coding) {
                 self.coded_otherwise.note(source);
             }
@@ -115,7 +123,7 @@ impl<V: ValueStore> Operation<V> {
                 count(header.kind, self.outbox.counters_mut(), 1, |phase, n| {
                     phase.trimmed += n
                 });
-                let is_new = waiting.slot_trimmed(arrival, &trimmed, header.host_flags.last);
+                let is_new = waiting.slot_trimmed(packet, trimmed.phase, cause);
                 if is_new {
                     self.by_hops.count(&trimmed);
                 }
@@ -128,27 +136,20 @@ impl<V: ValueStore> Operation<V> {
                 });
             }
         }
-        let last = header.host_flags.last;
         let acceptance = match header.kind {
             Kind::Scatter => {
-                let slot = header.slot;
-                let acceptance = (waiting.reduce).contribute((arrival, source), (slot, last));
+                let acceptance = waiting.reduce.contribute(packet);
                 if acceptance == Acceptance::InTime {
-                    let range = self.layout.slot(config.rank, slot);
-                    let own = self.bucket.own_mut().get_mut(range.clone());
-                    (waiting.sums).take(&waiting.reduce, (slot, source), payload, (&range, own));
+                    let range = self.layout.slot(config.rank, header.slot);
+                    let (sums, bucket) = (&mut waiting.sums, &mut self.bucket);
+                    sums.take(&waiting.reduce, packet, payload, &range, bucket);
                 }
                 acceptance
             }
             Kind::Gather => {
                 waiting.reduce.sent_after(arrival, source);
-                let collect = &mut waiting.collect;
-                if last {
-                    collect.ending(source);
-                }
                 let counted = packet::counts_us(config, header, payload);
-                let aggregate = (header.slot, header.contributions, counted);
-                let acceptance = collect.store((arrival, source), aggregate);
+                let acceptance = (waiting.collect).store(packet, header.contributions, counted);
                 if acceptance == Acceptance::InTime {
                     let range = self.layout.slot(source, header.slot);
                     let result = self.bucket.result_mut().get_mut(range);
@@ -158,7 +159,7 @@ impl<V: ValueStore> Operation<V> {
             }
             _ => {
                 waiting.reduce.all_sent(arrival, source);
-                if last {
+                if packet.last {
                     waiting.collect.all_sent(arrival, source);
                 }
                 return Ok(Fate::Heard.into());

@@ -22,7 +22,8 @@ use super::Operation;
 /// A packet and its contents.
 pub(in crate::core) struct Outgoing<'a> {
     pub(in crate::core) packet: Packet,
-    pub(in crate::core) values: &'a [f32],
+    /// None if they stay in the bucket until the packet leaves.
+    pub(in crate::core) values: Option<&'a [f32]>,
     /// The place of its values in the bucket.
     pub(in crate::core) range: Range<usize>,
     pub(in crate::core) coding: Coding,
@@ -68,10 +69,10 @@ impl<V: ValueStore> Operation<V> {
         };
         Some(Outgoing {
             coding: self.coding,
-            values: match packet.kind {
+            values: Some(match packet.kind {
                 Kind::Gather => self.bucket.aggregates(range.clone()),
                 _ => self.bucket.own().get(range.clone()),
-            },
+            }),
             range,
             reduce: self.waiting.as_ref().map(|waiting| &waiting.reduce),
             slots: self.layout.slots(packet.owner),
@@ -111,7 +112,7 @@ impl<V: ValueStore> Operation<V> {
             },
             range: 0..0,
             coding: self.coding,
-            values: &[],
+            values: None,
             reduce: None,
             slots: self.layout.slots(rank),
             budget: self.waits.until(to).since(now),

@@ -70,7 +70,7 @@ impl Rank {
         if self.recycles {
             let corrections = core.take_corrections(id.bucket);
             self.carry
-                .settle(&mut self.codec, id, &corrections, &mut output);
+                .apply(&mut self.codec, id, &corrections, &mut output);
         }
         output
     }

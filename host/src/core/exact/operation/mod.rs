@@ -20,7 +20,7 @@ use crate::time::Time;
 
 pub(super) use transmit::{Body, Outgoing};
 
-/// After this many of its longest waits without a request, a rank with missing slots counts as gone. Our
+/// After this many of its longest waits without a request, a rank with missing slots counts as absent. Our
 /// choice: if half of all packets are lost, that many consecutive requests are lost once in 16 times.
 const LONGEST_WAITS: u32 = 4;
 
@@ -94,13 +94,27 @@ struct Notice {
     turn: Turn,
 }
 
+/// The start of an exact operation.
+pub(in crate::core) struct Start {
+    pub(in crate::core) id: OperationId,
+    pub(in crate::core) exact: Exact,
+    pub(in crate::core) limit: Duration,
+    /// Number of owners that get contributions at a time.
+    pub(in crate::core) incast: u16,
+    pub(in crate::core) now: Time,
+}
+
 impl ExactOperation {
     pub(super) fn new(
         config: &Config,
-        (id, exact, incast): (OperationId, Exact, u16),
+        Start {
+            id,
+            exact,
+            limit,
+            incast,
+            now,
+        }: Start,
         mut own: Vec<f32>,
-        limit: Duration,
-        now: Time,
     ) -> Self {
         let Config {
             rank,
@@ -193,7 +207,7 @@ impl ExactOperation {
     }
 
     /// Ends the operation if it is complete or its limit has passed.
-    pub(super) fn settle(
+    pub(super) fn finish(
         &mut self,
         now: Time,
     ) -> Option<Result<(ExactOutcome, Vec<f32>), Incomplete>> {
@@ -256,7 +270,7 @@ impl ExactOperation {
         }
     }
 
-    /// When [`ExactOperation::settle`] is due, or removal.
+    /// The time when [`ExactOperation::finish`] is due, or removal.
     pub(super) fn due(&self) -> Time {
         self.until
     }
@@ -274,7 +288,7 @@ impl ExactOperation {
     }
 
     /// For a rank that leaves: when the last rank that still responds can no longer need anything. A rank
-    /// with missing slots requests them again and again; one that does not is gone. Ranks may start a
+    /// with missing slots requests them again and again; one that does not counts as absent. Ranks may start a
     /// broadcast only after this.
     pub(super) fn needed_until(&self, past: impl Fn(u16) -> bool) -> Option<Time> {
         let silence = self.spacing.longest * LONGEST_WAITS;

@@ -47,7 +47,7 @@ impl ExactOperation {
             return Ok(());
         }
         if packet::cause_of(header.switch_flags).is_some() {
-            want.gone(now);
+            want.lost(now);
             count(header.kind, counters, 1, |phase, n| phase.trimmed += n);
             return Ok(());
         }
@@ -56,7 +56,7 @@ impl ExactOperation {
             return Ok(());
         }
         if header.host_flags.last {
-            want.gone(now);
+            want.lost(now);
         }
         count(header.kind, counters, 1, |phase, n| phase.in_time += n);
         match header.kind {
@@ -156,8 +156,7 @@ impl ExactOperation {
         header: &Header,
         request: RepairRequest<'_>,
     ) {
-        let round = (now, self.spacing.first / 2);
-        let wanted = (request.first, request.wanted);
+        let round = self.spacing.first / 2;
         let to = header.source;
         let asked = match request.of {
             Requested::Aggregates => self.rank,
@@ -174,12 +173,12 @@ impl ExactOperation {
             Requested::Aggregates => {
                 let open = &self.open;
                 let closed = |slot: u32| open[slot as usize] == 0;
-                peer.asked_aggregates.ask(round, slots, wanted, closed);
+                (peer.asked_aggregates).ask(now, round, slots, &request, closed);
             }
             Requested::Contributions => {
                 // Until all were sent once, this rank knows of no loss.
                 let sent = self.scatter == 0 && self.exact.contributes(self.rank, to);
-                peer.asked_contributions.ask(round, slots, wanted, |_| sent);
+                (peer.asked_contributions).ask(now, round, slots, &request, |_| sent);
             }
         }
     }

@@ -6,6 +6,7 @@ use crate::core::Destination;
 use crate::core::congestion::{CongestionReport, Queues};
 use crate::core::credit::Credit;
 use crate::core::exact::want::Want;
+use crate::core::outbox::Next;
 use crate::exact::ExactCounters;
 use crate::rotation::{Flow, Visit};
 use crate::time::Time;
@@ -38,6 +39,31 @@ pub(in crate::core::exact) enum Body<'a> {
     Congestion(Queues, Ticks),
 }
 
+impl Outgoing<'_> {
+    pub(in crate::core::exact) fn kind(&self) -> Kind {
+        match self.body {
+            Body::Values { kind, .. } => kind,
+            Body::Request(_) => Kind::Control,
+            Body::Notice | Body::Congestion(..) => Kind::Feedback,
+        }
+    }
+}
+
+/// A contribution to send.
+struct Contribution {
+    owner: u16,
+    slot: u32,
+    /// True if it is the last one to its owner.
+    last: bool,
+}
+
+/// Slots that a rank has to deliver and that are due to be requested, from `first` on.
+struct Missing {
+    of: Requested,
+    rank: u16,
+    first: u32,
+}
+
 impl ExactOperation {
     fn has_data(&self) -> bool {
         let asked =
@@ -66,12 +92,13 @@ impl ExactOperation {
         now: Time,
         room: usize,
         past: impl Fn(u16) -> bool,
-        (counters, credit): (&mut ExactCounters, &mut Credit),
+        counters: &mut ExactCounters,
+        credit: &mut Credit,
     ) -> Option<Outgoing<'_>> {
         self.held = false;
         if self.scatter > 0 {
-            if let Some((owner, slot, last)) = self.next_scatter(now, credit) {
-                return Some(self.scatter_packet(owner, slot, last));
+            if let Some(contribution) = self.next_scatter(now, credit) {
+                return Some(self.scatter_packet(contribution));
             }
         } else if let Some(slot) = self.next_closed() {
             if self.has_credit(now, credit) {
@@ -89,7 +116,11 @@ impl ExactOperation {
             if let Some(slot) = peer.asked_contributions.next() {
                 counters.contributions_resent += 1;
                 self.phases.scatter.slots += 1;
-                return Some(self.scatter_packet(to, slot, false));
+                return Some(self.scatter_packet(Contribution {
+                    owner: to,
+                    slot,
+                    last: false,
+                }));
             }
             if let Some(slot) = peer.asked_aggregates.next() {
                 counters.repairs_sent += 1;
@@ -97,7 +128,11 @@ impl ExactOperation {
             }
         }
         if !self.ended
-            && let Some((of, to, first)) = self.next_request(now, room)
+            && let Some(Missing {
+                of,
+                rank: to,
+                first,
+            }) = self.next_request(now, room)
         {
             counters.requests_sent += 1;
             self.requests += 1;
@@ -119,8 +154,8 @@ impl ExactOperation {
         self.next_notice(now, past)
     }
 
-    /// The owner and slot of the next contribution, and whether it is the owner's last one.
-    fn next_scatter(&mut self, now: Time, credit: &mut Credit) -> Option<(u16, u32, bool)> {
+    /// The next contribution to send.
+    fn next_scatter(&mut self, now: Time, credit: &mut Credit) -> Option<Contribution> {
         let (rank, exact, layout) = (self.rank, self.exact, self.layout);
         let slots = |owner| match exact.contributes(rank, owner) {
             true => layout.slots(owner),
@@ -131,8 +166,11 @@ impl ExactOperation {
             Visit::Slot { owner, position } => {
                 self.scatter -= 1;
                 let slots = slots(owner);
-                let slot = self.rotation.slot(position, slots);
-                Some((owner, slot, position + 1 == slots))
+                Some(Contribution {
+                    owner,
+                    slot: self.rotation.slot(position, slots),
+                    last: position + 1 == slots,
+                })
             }
             Visit::Blocked | Visit::Stalled | Visit::Done => {
                 self.held = true;
@@ -141,7 +179,8 @@ impl ExactOperation {
         }
     }
 
-    fn scatter_packet(&mut self, owner: u16, slot: u32, last: bool) -> Outgoing<'_> {
+    fn scatter_packet(&mut self, contribution: Contribution) -> Outgoing<'_> {
+        let Contribution { owner, slot, last } = contribution;
         self.phases.scatter.sent += 1;
         self.phases.scatter.copies += 1;
         Outgoing {
@@ -164,9 +203,12 @@ impl ExactOperation {
             let slot = *self.closed.front()?;
             let mut turn = self.turn;
             match turn.next(self.gather, self.rank, self.ranks) {
-                (Destination::Rank(to), sent_to_all) if self.peers[usize::from(to)].left => {
+                Next {
+                    to: Destination::Rank(to),
+                    is_last,
+                } if self.peers[usize::from(to)].left => {
                     self.turn = turn;
-                    if sent_to_all {
+                    if is_last {
                         self.closed.pop_front();
                     }
                 }
@@ -177,8 +219,8 @@ impl ExactOperation {
 
     /// True if the next aggregate may be sent.
     fn has_credit(&self, now: Time, credit: &mut Credit) -> bool {
-        let (to, _) = self.turn.clone().next(self.gather, self.rank, self.ranks);
-        let flow = match to {
+        let next = self.turn.clone().next(self.gather, self.rank, self.ranks);
+        let flow = match next.to {
             Destination::Rank(rank) => credit.flow(now, rank, self.limit),
             Destination::Group => credit.group_flow(now, self.limit),
         };
@@ -186,14 +228,14 @@ impl ExactOperation {
     }
 
     fn next_gather(&mut self, slot: u32) -> Outgoing<'_> {
-        let (to, sent_to_all) = self.turn.next(self.gather, self.rank, self.ranks);
+        let Next { to, is_last } = self.turn.next(self.gather, self.rank, self.ranks);
         self.gather_left -= 1;
         self.phases.gather.sent += 1;
         self.phases.gather.copies += match to {
             Destination::Group => u64::from(self.ranks - 1),
             Destination::Rank(_) => 1,
         };
-        if sent_to_all {
+        if is_last {
             self.closed.pop_front();
         }
         let last = self.closed.is_empty() && self.open.iter().all(|missing| *missing == 0);
@@ -215,7 +257,7 @@ impl ExactOperation {
         }
     }
 
-    fn next_request(&mut self, now: Time, room: usize) -> Option<(Requested, u16, u32)> {
+    fn next_request(&mut self, now: Time, room: usize) -> Option<Missing> {
         for (rank, peer) in (0u16..).zip(&mut self.peers) {
             let wants = [
                 (Requested::Contributions, &mut peer.contributions),
@@ -223,7 +265,7 @@ impl ExactOperation {
             ];
             for (of, want) in wants {
                 if let Some(first) = want.request(now, room, &mut self.wanted) {
-                    return Some((of, rank, first));
+                    return Some(Missing { of, rank, first });
                 }
             }
         }
@@ -248,8 +290,8 @@ impl ExactOperation {
     fn next_notice(&mut self, now: Time, past: impl Fn(u16) -> bool) -> Option<Outgoing<'_>> {
         let done = self.all_done(past);
         let notice = self.notice.as_mut().filter(|notice| notice.due <= now)?;
-        let (to, sent_to_all) = notice.turn.next(self.gather, self.rank, self.ranks);
-        if sent_to_all {
+        let Next { to, is_last } = notice.turn.next(self.gather, self.rank, self.ranks);
+        if is_last {
             notice.sent += 1;
             notice.due = now + notice.wait;
             notice.wait = (notice.wait * 2).min(self.spacing.longest);

@@ -93,7 +93,7 @@ impl Cores {
             self.codec.decode(id, result, bucket);
             if core.config().recycling.is_some() {
                 let corrections = core.take_corrections(BUCKET);
-                carry.settle(&mut self.codec, id, &corrections, bucket);
+                carry.apply(&mut self.codec, id, &corrections, bucket);
             }
         }
         self.now = self.now + self.ranks[0].config().t_b;

@@ -1,8 +1,10 @@
-//! Jobs with default settings lose nothing: learned timeouts, congestion control, credit and dynamic incast, packets sealed and
-//! as long as the MTU allows. Packets pass the kernel, at loopback or over a veth pair.
+//! Jobs with default settings, except for the deadline, lose nothing: learned timeouts, congestion control, credit
+//! and dynamic incast, packets sealed and as long as the MTU allows. Packets pass the kernel, at loopback or over a
+//! veth pair.
 
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
@@ -21,7 +23,7 @@ const DEADLINE: Duration = Duration::from_secs(60);
 /// Each test holds it: two of them at a time have more threads than the machine can run in time.
 static MACHINE: Mutex<()> = Mutex::new(());
 
-/// Two network namespaces with a veth pair between them. Its files alone keep them.
+/// Two network namespaces with a veth pair between them. The kernel removes them when their files are closed.
 struct Veth {
     namespaces: [File; 2],
 }
@@ -52,7 +54,6 @@ impl Veth {
     }
 
     fn path(&self, end: usize) -> PathBuf {
-        use std::os::fd::AsRawFd;
         let descriptor = self.namespaces[end].as_raw_fd();
         format!("/proc/{}/fd/{descriptor}", std::process::id()).into()
     }

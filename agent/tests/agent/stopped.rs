@@ -28,10 +28,10 @@ const BUCKETS: [usize; 2] = [20_000, 500];
 const REPORT_EVERY: u32 = 16;
 /// A pause of a process that costs an operation nothing: a third of the slack of the default deadline.
 const HARMLESS: Duration = Duration::from_millis(100);
-/// The longest time for these, on a busy machine.
+/// The longest wait for a step, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What a rank's process does.
+/// A rank's part in a test.
 #[derive(Clone, Serialize, Deserialize)]
 struct Part {
     rank: usize,
@@ -63,7 +63,7 @@ enum Line {
         operations: u64,
         rejected: u64,
         not_sent: u64,
-        /// Packets of flow control, for messages.
+        /// CONTROL packets sent and received, to explain a failure.
         control: [u64; 2],
     },
 }
@@ -199,7 +199,7 @@ impl Lines {
     }
 }
 
-/// A rank's process, which ends with the test.
+/// A rank's process. Dropping it ends the process.
 struct Rank {
     process: Child,
     input: ChildStdin,
@@ -270,7 +270,7 @@ struct Stop {
 
 /// Stops ranks at random moments, and checks every operation of every rank.
 fn stop_at_random(ranks: usize, slot_bytes: Option<usize>, stops: usize) {
-    // A machine that is busy enough to stop other ranks shows nothing.
+    // A run in which the machine stopped other ranks, too, shows nothing.
     let is_checked = (0..3).any(|_| try_to_stop(ranks, slot_bytes, stops));
     if !is_checked {
         skipped("the machine itself has stopped ranks for too long, three times");

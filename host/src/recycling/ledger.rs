@@ -359,11 +359,7 @@ fn rounded_off(element: Element, own: &[f32]) -> impl Iterator<Item = f32> {
 }
 
 /// The entry that collects corrections of operation `id`.
-fn correction<'a>(
-    corrections: &'a mut Vec<Correction>,
-    id: OperationId,
-    shape: Shape,
-) -> &'a mut Correction {
+fn correction(corrections: &mut Vec<Correction>, id: OperationId, shape: Shape) -> &mut Correction {
     let known = corrections.iter().position(|c| c.id == id);
     let at = known.unwrap_or_else(|| {
         corrections.push(Correction {

@@ -211,9 +211,13 @@ impl Policy for CauseAware {
         };
         let waited = [bucket.bounds.t_s, bucket.bounds.t_b];
         let stages = bucket.stages.iter_mut().zip(ended.never_sent);
-        for ((times, never_sent), bound) in stages.zip(waited) {
-            // It would have taken longer, by an unknown time.
-            times.sent.add(bound + bound / 4, never_sent);
+        let waited = waited.into_iter().zip(&ended.stages);
+        for ((times, never_sent), (bound, stage)) in stages.zip(waited) {
+            // It would have taken longer, by an unknown time. A stage that ended before its bound shows nothing: a rank that
+            // was stopped catches up, and has nothing to send to those that are past the step.
+            if stage.after >= bound {
+                times.sent.add(bound + bound / 4, never_sent);
+            }
             times.sent.operation_ended();
             times.came.operation_ended();
         }
@@ -237,5 +241,59 @@ impl Policy for CauseAware {
         for rank in (0..self.ranks).filter(|rank| (ended.overdue)(*rank)) {
             self.now.insert(rank.into());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Stage;
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// The bounds after as many operations as it takes to learn. All packets took 2 ms, but for some that were never sent in
+    /// stages that ended after this time.
+    fn learned(after: Duration) -> Bounds {
+        let limits = Bounds {
+            t_s: 3000 * MS,
+            t_b: 5000 * MS,
+            grace: [None; 2],
+            catches_up: false,
+        };
+        let mut policy = CauseAware::new(limits, 300 * MS, 4);
+        let mut bounds = limits;
+        for step in 0..200 {
+            let start = Time::ZERO + step * 10 * MS;
+            bounds = policy.start(start, 0, 1000);
+            for phase in [Phase::Scatter, Phase::Gather] {
+                for source in [None, Some(1), Some(2), Some(3)] {
+                    policy.passed(0, phase, source, 2 * MS, 8);
+                }
+            }
+            let stage = Stage {
+                after,
+                owed: 24,
+                ..Stage::default()
+            };
+            policy.ended(&Ended {
+                step,
+                bucket: 0,
+                stages: [stage; 2],
+                never_sent: [20, 0],
+                overdue: &|_| false,
+            });
+        }
+        bounds
+    }
+
+    #[test]
+    fn packets_without_receivers_do_not_extend_the_bounds() {
+        let bounds = learned(2 * MS);
+        assert!(bounds.t_s < 310 * MS, "{bounds:?}");
+        assert_eq!(
+            learned(5000 * MS).t_s,
+            3000 * MS,
+            "a slow sender waits as long as it sends"
+        );
     }
 }

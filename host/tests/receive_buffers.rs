@@ -7,11 +7,11 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::libc;
-use nix::sched::{CloneFlags, setns};
 use ultima_host::{Collective, Config, Element, Gather, OperationId, Report, UdpConfig};
+use ultima_testing::veth::Veth;
 use ultima_testing::{per_run, skipped};
 use ultima_wire::{Key, UDP_PORT, group_address};
 
@@ -62,82 +62,6 @@ fn become_ordinary() {
     // SAFETY: changes the credentials of this thread only, unlike the function of the C library.
     let changed = unsafe { libc::syscall(libc::SYS_setresuid, NOBODY, NOBODY, NOBODY) };
     assert_eq!(changed, 0, "root may do this");
-}
-
-/// Two network namespaces with a veth pair between them, until it is dropped.
-struct Veth {
-    namespaces: [String; 2],
-}
-
-impl Veth {
-    /// None if this process may not make it.
-    fn new() -> Option<Self> {
-        let namespaces = ["a", "b"].map(|end| format!("ultima-test-{}-{end}", std::process::id()));
-        let veth = Self { namespaces };
-        let [a, b] = &veth.namespaces;
-        let made = Self::ip(&["netns", "add", a]) && Self::ip(&["netns", "add", b]);
-        let pair = [
-            "link", "add", "veth0", "netns", a, "type", "veth", "peer", "veth0", "netns", b,
-        ];
-        (made && Self::ip(&pair)).then_some(())?;
-        for (end, namespace) in veth.namespaces.iter().enumerate() {
-            let address = format!("{}/24", Self::address(end));
-            for set in [
-                &["address", "add", &address, "dev", "veth0"][..],
-                &["link", "set", "veth0", "up"],
-                &["link", "set", "lo", "up"],
-            ] {
-                assert!(Self::ip(&[&["-n", namespace], set].concat()), "{set:?}");
-            }
-        }
-        // Until the kernel has seen the carrier, it drops what is sent.
-        let end = Instant::now() + Duration::from_secs(10);
-        while !veth.namespaces.iter().all(|it| Self::is_up(it)) {
-            assert!(Instant::now() < end, "the veth pair is not up");
-            thread::sleep(Duration::from_millis(5));
-        }
-        Some(veth)
-    }
-
-    fn is_up(namespace: &str) -> bool {
-        let show = ["-n", namespace, "link", "show", "veth0"];
-        let shown = Command::new("ip").args(show).output().expect("starts ip");
-        String::from_utf8_lossy(&shown.stdout).contains("state UP")
-    }
-
-    fn ip(arguments: &[&str]) -> bool {
-        let mut ip = Command::new("ip");
-        let ended = ip.args(arguments).stderr(Stdio::null()).status();
-        ended.is_ok_and(|status| status.success())
-    }
-
-    /// Lets the pair carry packets with slots of this many bytes, and not much longer ones.
-    fn set_mtu(&self, slot: usize) {
-        let mtu = if slot > 1408 { "65535" } else { "1500" };
-        for namespace in &self.namespaces {
-            let set = ["-n", namespace, "link", "set", "veth0", "mtu", mtu];
-            assert!(Self::ip(&set), "{set:?}");
-        }
-    }
-
-    fn address(end: usize) -> Ipv4Addr {
-        Ipv4Addr::new(10, 77, 0, 1 + end as u8)
-    }
-
-    /// Moves the calling thread to one end.
-    fn enter(&self, end: usize) {
-        let path = format!("/run/netns/{}", self.namespaces[end]);
-        let namespace = fs::File::open(path).expect("the namespace");
-        setns(namespace, CloneFlags::CLONE_NEWNET).expect("root may");
-    }
-}
-
-impl Drop for Veth {
-    fn drop(&mut self) {
-        for namespace in &self.namespaces {
-            Self::ip(&["netns", "delete", namespace]);
-        }
-    }
 }
 
 /// Operations of one job.
@@ -297,7 +221,13 @@ fn all(ordinary: bool, shared_memory: bool, veth: Option<&Veth>) {
             shared_memory,
             ..config
         };
-        veth.inspect(|veth| veth.set_mtu(config.slot_bytes));
+        // Long slots fit the MTU, and not much longer ones.
+        let mtu = if config.slot_bytes > 1408 {
+            65_535
+        } else {
+            1500
+        };
+        veth.inspect(|veth| veth.set_mtu(mtu));
         let run = Run {
             config,
             steps,

@@ -2,18 +2,14 @@
 //! and dynamic incast, packets sealed and as long as the MTU allows. Packets pass the kernel, at loopback or over a
 //! veth pair.
 
-use std::fs::File;
-use std::net::{Ipv4Addr, SocketAddr};
-use std::os::fd::AsRawFd;
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
-use nix::sched::{CloneFlags, setns, unshare};
 use ultima_agent::job::{Addresses, Job, JobBuilder};
 use ultima_host::Report;
+use ultima_testing::veth::Veth;
 use ultima_testing::{per_run, skipped};
 
 use crate::job::addresses;
@@ -22,65 +18,6 @@ use crate::job::addresses;
 const DEADLINE: Duration = Duration::from_secs(60);
 /// Each test holds it: two of them at a time have more threads than the machine can run in time.
 static MACHINE: Mutex<()> = Mutex::new(());
-
-/// Two network namespaces with a veth pair between them. The kernel removes them when their files are closed.
-struct Veth {
-    namespaces: [File; 2],
-}
-
-impl Veth {
-    /// None if this process may not make it.
-    fn new() -> Option<Self> {
-        let namespace = || {
-            let made = thread::spawn(|| {
-                unshare(CloneFlags::CLONE_NEWNET).ok()?;
-                File::open("/proc/thread-self/ns/net").ok()
-            });
-            made.join().expect("no panic")
-        };
-        let veth = Self {
-            namespaces: [namespace()?, namespace()?],
-        };
-        let peer = veth.path(1).display().to_string();
-        let pair = ["link", "add", "veth0", "type", "veth", "peer", "veth0"];
-        veth.ip(0, &[&pair[..], &["netns", &peer]].concat());
-        for end in 0..2 {
-            let address = format!("{}/24", Self::address(end));
-            veth.ip(end, &["address", "add", &address, "dev", "veth0"]);
-            veth.ip(end, &["link", "set", "veth0", "up"]);
-            veth.ip(end, &["link", "set", "lo", "up"]);
-        }
-        Some(veth)
-    }
-
-    fn path(&self, end: usize) -> PathBuf {
-        let descriptor = self.namespaces[end].as_raw_fd();
-        format!("/proc/{}/fd/{descriptor}", std::process::id()).into()
-    }
-
-    /// Moves the calling thread, and those that it starts, to one end.
-    fn enter(&self, end: usize) {
-        setns(&self.namespaces[end], CloneFlags::CLONE_NEWNET).expect("root may");
-    }
-
-    fn ip(&self, end: usize, arguments: &[&str]) {
-        thread::scope(|scope| {
-            let run = scope.spawn(|| {
-                self.enter(end);
-                Command::new("ip")
-                    .args(arguments)
-                    .stdin(Stdio::null())
-                    .status()
-            });
-            let status = run.join().expect("no panic").expect("ip runs");
-            assert!(status.success(), "ip {arguments:?}: {status}");
-        });
-    }
-
-    fn address(end: usize) -> Ipv4Addr {
-        Ipv4Addr::new(10, 77, 0, 1 + end as u8)
-    }
-}
 
 /// The network between the ranks.
 enum Network {

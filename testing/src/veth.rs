@@ -1,0 +1,94 @@
+//! Two network namespaces with a veth pair between them.
+
+use std::fs::File;
+use std::net::Ipv4Addr;
+use std::os::fd::AsRawFd;
+use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sched::{CloneFlags, setns, unshare};
+
+/// A veth pair that is up, with an address at each end. The kernel removes it with its namespaces when their files are closed,
+/// even if the process is killed.
+pub struct Veth {
+    namespaces: [File; 2],
+}
+
+impl Veth {
+    /// Makes one; none if this process may not.
+    ///
+    /// # Panics
+    /// If iproute2's `ip` is missing, or the pair is not up in time.
+    pub fn new() -> Option<Self> {
+        let namespace = || {
+            // A namespace belongs to a thread.
+            let made = thread::spawn(|| {
+                unshare(CloneFlags::CLONE_NEWNET).ok()?;
+                File::open("/proc/thread-self/ns/net").ok()
+            });
+            made.join().expect("no panic")
+        };
+        let veth = Self {
+            namespaces: [namespace()?, namespace()?],
+        };
+        let descriptor = veth.namespaces[1].as_raw_fd();
+        let peer = format!("/proc/{}/fd/{descriptor}", std::process::id());
+        let pair = ["link", "add", "veth0", "type", "veth", "peer", "veth0"];
+        veth.ip(0, &[&pair[..], &["netns", &peer]].concat());
+        for end in 0..2 {
+            let address = format!("{}/24", Self::address(end));
+            veth.ip(end, &["address", "add", &address, "dev", "veth0"]);
+            veth.ip(end, &["link", "set", "veth0", "up"]);
+            veth.ip(end, &["link", "set", "lo", "up"]);
+        }
+        // Until the kernel has seen the carrier, it drops what is sent.
+        let latest = Instant::now() + Duration::from_secs(10);
+        while !(0..2).all(|end| veth.is_up(end)) {
+            assert!(Instant::now() < latest, "the veth pair is not up");
+            thread::sleep(Duration::from_millis(5));
+        }
+        Some(veth)
+    }
+
+    /// The address of an end, 0 or 1.
+    pub fn address(end: usize) -> Ipv4Addr {
+        Ipv4Addr::new(10, 77, 0, 1 + end as u8)
+    }
+
+    /// Sets the MTU of both ends, in bytes.
+    ///
+    /// # Panics
+    /// If the kernel refuses it.
+    pub fn set_mtu(&self, mtu: u32) {
+        for end in 0..2 {
+            self.ip(end, &["link", "set", "veth0", "mtu", &mtu.to_string()]);
+        }
+    }
+
+    /// Moves the calling thread, and threads and processes that it starts, to one end.
+    ///
+    /// # Panics
+    /// If it is not root's.
+    pub fn enter(&self, end: usize) {
+        setns(&self.namespaces[end], CloneFlags::CLONE_NEWNET).expect("root may");
+    }
+
+    fn is_up(&self, end: usize) -> bool {
+        let shown = self.ip(end, &["link", "show", "veth0"]);
+        String::from_utf8_lossy(&shown.stdout).contains("state UP")
+    }
+
+    fn ip(&self, end: usize, arguments: &[&str]) -> Output {
+        let run = || {
+            self.enter(end);
+            let mut ip = Command::new("ip");
+            ip.args(arguments).stdin(Stdio::null()).output()
+        };
+        let ran = thread::scope(|scope| scope.spawn(run).join().expect("no panic"));
+        let output = ran.expect("iproute2 is installed");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "ip {arguments:?}: {errors}");
+        output
+    }
+}

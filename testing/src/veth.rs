@@ -1,7 +1,7 @@
 //! Two network namespaces with a veth pair between them.
 
 use std::fs::File;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::process::{Command, Output, Stdio};
 use std::thread;
@@ -51,6 +51,30 @@ impl Veth {
         Some(veth)
     }
 
+    /// Has the kernel resolve both addresses. When it does that for the first packets of a job, a later packet may overtake those
+    /// that wait for it.
+    ///
+    /// # Panics
+    /// If no packet crosses the pair.
+    pub fn resolve(&self) {
+        let bind = |end| {
+            let socket = self.at(end, || UdpSocket::bind((Self::address(end), 0)));
+            let socket = socket.expect("binds");
+            let timeout = Some(Duration::from_millis(100));
+            socket.set_read_timeout(timeout).expect("a timeout");
+            socket
+        };
+        let sockets = [bind(0), bind(1)];
+        for [from, to] in [[0, 1], [1, 0]] {
+            let address = sockets[to].local_addr().expect("bound");
+            let crosses = || {
+                sockets[from].send_to(&[0], address).expect("sends");
+                sockets[to].recv(&mut [0]).is_ok()
+            };
+            assert!((0..100).any(|_| crosses()), "no packet crosses the pair");
+        }
+    }
+
     /// The address of an end, 0 or 1.
     pub fn address(end: usize) -> Ipv4Addr {
         Ipv4Addr::new(10, 77, 0, 1 + end as u8)
@@ -74,19 +98,24 @@ impl Veth {
         setns(&self.namespaces[end], CloneFlags::CLONE_NEWNET).expect("root may");
     }
 
+    /// Runs `work` on a thread at one end.
+    fn at<T: Send>(&self, end: usize, work: impl FnOnce() -> T + Send) -> T {
+        let work = || {
+            self.enter(end);
+            work()
+        };
+        thread::scope(|scope| scope.spawn(work).join().expect("no panic"))
+    }
+
     fn is_up(&self, end: usize) -> bool {
         let shown = self.ip(end, &["link", "show", "veth0"]);
         String::from_utf8_lossy(&shown.stdout).contains("state UP")
     }
 
     fn ip(&self, end: usize, arguments: &[&str]) -> Output {
-        let run = || {
-            self.enter(end);
-            let mut ip = Command::new("ip");
-            ip.args(arguments).stdin(Stdio::null()).output()
-        };
-        let ran = thread::scope(|scope| scope.spawn(run).join().expect("no panic"));
-        let output = ran.expect("iproute2 is installed");
+        let mut ip = Command::new("ip");
+        ip.args(arguments).stdin(Stdio::null());
+        let output = self.at(end, || ip.output()).expect("iproute2 is installed");
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "ip {arguments:?}: {errors}");
         output

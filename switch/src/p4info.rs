@@ -288,8 +288,8 @@ impl<'a> Types<'a> {
         fields.collect()
     }
 
-    /// Returns the type of a digest or of a part of it, or what is not supported. `left` is the number of types and constants that
-    /// may still follow: a few structs that name each other can stand for any number.
+    /// Returns the type of a digest, or of a part of it. An error names the part that is not supported. `left` bounds the
+    /// types and constants that may still follow, because a few structs that name each other can describe any number of them.
     fn digest(
         &self,
         spec: Option<&P4DataTypeSpec>,

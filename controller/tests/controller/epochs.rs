@@ -481,7 +481,7 @@ async fn a_lost_member_is_suspected_and_then_evicted() {
         "suspected members were not evicted: at most half of the members have a session with the controller, and these receive packets from rank 1"
     );
 
-    // It stays suspected when nobody else has a session.
+    // h3 stays suspected after h1, the last member with a session, is killed, too.
     agents.kill("h1");
     let kinds = until_event(&mut watch, Kind::Suspected).await;
     assert_eq!(kinds, [Kind::Suspected]);

@@ -274,7 +274,11 @@ mod tests {
         assert_eq!(suspicion.due(None, one), Some(two));
         assert_eq!(suspicion.update(&seen(3, &[]), two), suspected(&[0, 1]));
         let bound = Duration::ZERO;
-        assert_eq!(suspicion.overdue(bound, three), [], "nobody confirms it");
+        assert_eq!(
+            suspicion.overdue(bound, three),
+            [],
+            "no member confirms the suspicions"
+        );
         // One has left, and its rank is taken by a program that opens no session.
         suspicion.update(&seen(2, &[]), three);
         assert_eq!(suspicion.update(&seen(3, &[]), three), []);

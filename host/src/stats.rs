@@ -241,6 +241,8 @@ pub enum Rejection {
     Malformed,
     /// No tag, or a wrong one; or a tag in a job without a key.
     Seal,
+    /// A packet of a sealed job that has arrived before.
+    Repeated,
     /// A kind that the collective does not use.
     Kind,
     /// Another job.
@@ -270,9 +272,10 @@ pub enum Rejection {
 
 impl Rejection {
     /// Every reason.
-    pub const ALL: [Rejection; 14] = [
+    pub const ALL: [Rejection; 15] = [
         Rejection::Malformed,
         Rejection::Seal,
+        Rejection::Repeated,
         Rejection::Kind,
         Rejection::Job,
         Rejection::Epoch,
@@ -292,6 +295,7 @@ impl Rejection {
         match self {
             Rejection::Malformed => "malformed",
             Rejection::Seal => "seal",
+            Rejection::Repeated => "repeated",
             Rejection::Kind => "kind",
             Rejection::Job => "job",
             Rejection::Epoch => "epoch",

@@ -106,6 +106,7 @@ fn rejected(counts: &[(u64, Rejection)]) -> Option<String> {
 fn advice(reason: Rejection) -> &'static str {
     match reason {
         Rejection::Seal => "their sender lacks the job's key, or they were changed on the way",
+        Rejection::Repeated => "the network duplicates packets, or somebody sends copies of them",
         Rejection::Epoch | Rejection::Job => {
             "they are of an earlier run, or of ranks that the job no longer has"
         }

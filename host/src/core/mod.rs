@@ -13,6 +13,7 @@
 //! | `collect.rs` | the others' shards: aggregates |
 //! | `congestion.rs` | measurements and reports of queues; the sending rate |
 //! | `credit.rs` | flow control: how many packets a receiver has room for |
+//! | `replay.rs` | copies of a sealed job's packets |
 //! | `batch.rs` | datagrams that leave together |
 //! | `outbox.rs` | packets to send, in order |
 //! | `early.rs` | packets that arrive before the operation starts here |
@@ -64,6 +65,7 @@ mod progress;
 mod receive;
 mod recycler;
 mod reduce;
+mod replay;
 mod start;
 mod states;
 mod sums;
@@ -106,6 +108,7 @@ use members::Members;
 use operation::{Buffers, Operation};
 use overtaking::Reordering;
 use recycler::Recycler;
+use replay::Replays;
 use tracer::Tracer;
 use weights::Weights;
 
@@ -194,6 +197,7 @@ pub struct Core<V = Values> {
     exact: ExactOperations,
     congestion: Option<Congestion>,
     credit: Credit,
+    replays: Replays,
     reordering: Reordering,
     incast: Incast,
     events: VecDeque<Event>,
@@ -240,6 +244,7 @@ impl<V: ValueStore> Core<V> {
             exact: ExactOperations::default(),
             congestion: (config.pacing).map(|pacing| Congestion::new(&config, pacing)),
             credit: Credit::new(&config),
+            replays: Replays::new(&config),
             reordering: Reordering::new(config.reorder > 0),
             incast: Incast::new(config.incast, config.ranks),
             events: VecDeque::new(),

@@ -11,7 +11,8 @@ use crate::values::ValueStore;
 
 use super::operation::Received;
 use super::packet;
-use super::{Core, Event, early, operation_of};
+use super::replay::Arrival;
+use super::{Core, Event, OperationId, early, operation_of};
 
 impl<V: ValueStore> Core<V> {
     /// Handles a received UDP payload. A payload that is not a packet of this job for this rank is counted
@@ -26,7 +27,17 @@ impl<V: ValueStore> Core<V> {
         // repair measures a round trip for t_B.
         let id = operation_of(&header);
         let is_current = self.operations.iter().any(|o| o.id == id) || self.exact.contains(id);
-        self.credit.received(&header, is_current);
+        let may_start = self.may_start(id);
+        let arrival = self.replays.arrival(&header, !is_current && !may_start);
+        if arrival == Arrival::Repeated {
+            return self.totals.rejected.count(Rejection::Repeated);
+        }
+        // A copy must not count as a sign of its source, or as a measurement.
+        let is_new = arrival == Arrival::New;
+        if is_new || is_current {
+            self.credit.received(&header, is_current);
+        }
+        let is_current = is_current && is_new;
         if let Some(recycler) = self.recycler.as_mut().filter(|_| is_current) {
             recycler.heard(now, &header);
         }
@@ -37,36 +48,56 @@ impl<V: ValueStore> Core<V> {
         match header.kind {
             Kind::Control => return self.receive_control(now, &header, payload),
             Kind::Report => return self.receive_report(&header, payload),
-            Kind::Repair => return self.receive_repair(now, &header, payload),
+            Kind::Repair => {
+                if is_new {
+                    self.members.heard_any(header.source);
+                }
+                return self.receive_repair(now, &header, payload);
+            }
             _ => {}
         }
-        self.incast.announced(header.source, header.incast);
         if let Some(congestion) = congestion
             && let Some(feedback) =
                 Feedback::parse(payload).filter(|_| header.kind == Kind::Feedback)
         {
             congestion.reported(now, &header, &feedback);
         }
-        if !self.keeps_order(&header, payload) {
-            self.members.heard_any(header.source);
-        } else if (self.members).heard(header.source, id.step, self.newest_step) {
-            for operation in self.operations.iter_mut().filter(|o| o.id.step < id.step) {
-                operation.source_is_past(now, header.source);
-                operation.is_behind(now);
-            }
+        if is_new {
+            self.heard_source(now, &header, payload);
         }
-        let may_start = match self.newest_step {
-            None => true,
-            Some(newest) if id.step == newest => !self.started_buckets.contains(&id.bucket),
-            Some(newest) => id.step > newest,
-        };
         if may_start {
             self.early
                 .keep(now, id, header.kind, datagram, &mut self.totals.phases);
         } else {
+            if is_new {
+                self.time(now, &header, payload);
+            }
             self.deliver(now, &header, payload);
         }
         self.close_complete(now);
+    }
+
+    /// True if operation `id` may still be started here.
+    fn may_start(&self, id: OperationId) -> bool {
+        match self.newest_step {
+            None => true,
+            Some(newest) if id.step == newest => !self.started_buckets.contains(&id.bucket),
+            Some(newest) => id.step > newest,
+        }
+    }
+
+    /// Notes what a packet says of its source.
+    fn heard_source(&mut self, now: Time, header: &Header, payload: &[u8]) {
+        self.incast.announced(header.source, header.incast);
+        let step = header.step;
+        if !self.keeps_order(header, payload) {
+            self.members.heard_any(header.source);
+        } else if (self.members).heard(header.source, step, self.newest_step) {
+            for operation in self.operations.iter_mut().filter(|o| o.id.step < step) {
+                operation.source_is_past(now, header.source);
+                operation.is_behind(now);
+            }
+        }
     }
 
     /// True if all earlier packets of this packet's source have arrived or are lost. False for a packet that
@@ -117,7 +148,6 @@ impl<V: ValueStore> Core<V> {
     /// Handles a REPAIR. It says nothing about its source's earlier packets, because its operation has ended
     /// there or is exact.
     pub(super) fn receive_repair(&mut self, now: Time, header: &Header, payload: &[u8]) {
-        self.members.heard_any(header.source);
         if header.host_flags.exact {
             self.deliver_exact(now, header, payload);
             return self.close_complete(now);
@@ -179,7 +209,6 @@ impl<V: ValueStore> Core<V> {
         if header.kind == Kind::Feedback {
             self.totals.feedback_received += 1;
         }
-        self.time(arrival, header, payload);
         let Some(operation) = self.operations.iter_mut().find(|o| o.id == id) else {
             early::count(header.kind, &mut self.totals.phases, 1, |phase, n| {
                 phase.late += n
@@ -216,13 +245,16 @@ impl<V: ValueStore> Core<V> {
         }
     }
 
-    /// Reports the arrival time of a packet to the timeouts, if its operation was started.
+    /// Reports the arrival time of a packet to the timeouts, if its operation is bounded and was started.
     pub(super) fn time(&mut self, arrival: Time, header: &Header, payload: &[u8]) {
+        let id = operation_of(header);
+        if header.host_flags.exact || self.exact.contains(id) {
+            return;
+        }
         if let Some((stage, t_c)) = packet::shared_t_c(header) {
             self.timeouts
                 .peer_t_c(header.bucket, stage, header.source, t_c);
         }
-        let id = operation_of(header);
         let Some(started) = self.started.iter_mut().rev().find(|s| s.id == id) else {
             return;
         };

@@ -293,6 +293,7 @@ impl<V: ValueStore> Core<V> {
             for (arrival, datagram) in early::datagrams(&kept) {
                 if let Ok((header, payload)) = Header::parse(datagram) {
                     self.members.heard_any(header.source);
+                    self.time(arrival, &header, payload);
                     self.deliver(arrival, &header, payload);
                 }
             }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::common::*;
 use ultima_host::{
-    ClosedBy, Config, Core, OperationId, Outcome, ReceiveBuffer, Recycling, Rejection,
+    ClosedBy, Config, Core, OperationId, Outcome, Preset, ReceiveBuffer, Recycling, Rejection,
 };
 use ultima_testing::per_run;
 use ultima_wire::{Dtype, Header, Key, Kind, Ticks};
@@ -233,4 +233,90 @@ fn a_job_without_a_key_recovers_when_the_attack_ends() {
             }
         }
     }
+}
+
+/// The job's default policies, whose bounds are learned.
+fn learning() -> Config {
+    Preset::Adaptive
+        .policies()
+        .apply(config(Some(KEY), Some(Recycling::default())))
+}
+
+/// Copies of the packets of a rank that has ended do not hide its end.
+#[test]
+fn a_rank_whose_packets_are_repeated_is_suspected_all_the_same() {
+    const ENDED: u16 = 3;
+    let buckets = powers(RANKS, 2_003);
+    let mut network = Network::new(&learning());
+    let mut attack = Attack::new(3);
+    network.attacker = Some(Box::new(move |datagram, to| {
+        let (header, _) = Header::parse(datagram).expect("a core sent it");
+        if header.source == ENDED {
+            attack.see(datagram, to);
+        }
+        let count = attack.seen[usize::from(to)].len();
+        let copies = (0..EACH).filter(|_| count > 0);
+        let at: Vec<usize> = copies.map(|_| attack.below(count)).collect();
+        at.iter()
+            .map(|&at| attack.seen[usize::from(to)][at].clone())
+            .collect()
+    }));
+    for step in 1..=5 {
+        network.allreduce(id(step), &buckets);
+    }
+    let mut starts = at_once(RANKS);
+    starts[usize::from(ENDED)] = None;
+    for step in 6..=9 {
+        let encoded = buckets.clone();
+        let done = network.run(id(step), encoded, &starts);
+        let suspected = |done: &Option<Done>| done.as_ref().map(|it| it.outcome.suspected.clone());
+        let expected = match step {
+            9 => vec![ENDED],
+            // Two steps without a packet, and a third one that is not over.
+            _ => vec![],
+        };
+        if step != 8 {
+            assert_eq!(suspected(&done[0]), Some(expected), "step {step}");
+        }
+    }
+    let repeated = network.cores[0].totals().rejected.of(Rejection::Repeated);
+    assert!(repeated > 100, "{repeated}");
+}
+
+/// Copies of packets of earlier operations are no measurements of how long packets take.
+#[test]
+fn repeated_packets_do_not_change_learned_bounds() {
+    let buckets = powers(RANKS, 2_003);
+    let bounds = |is_attacked: bool| {
+        let mut network = Network::new(&learning());
+        let mut attack = Attack::new(4);
+        if is_attacked {
+            network.attacker = Some(Box::new(move |datagram, to| {
+                attack.see(datagram, to);
+                let count = attack.seen[usize::from(to)].len();
+                let at: Vec<usize> = (0..EACH).map(|_| attack.below(count)).collect();
+                at.iter()
+                    .map(|&at| attack.seen[usize::from(to)][at].clone())
+                    .collect()
+            }));
+        }
+        let mut last = None;
+        for step in 1..=60 {
+            // The pause in which copies of the operation before arrive.
+            network.now = network.now + Duration::from_millis(5);
+            let results = network.allreduce(id(step), &buckets);
+            last = Some(results.iter().map(|(it, _)| (it.t_s, it.t_b)).max());
+        }
+        last.flatten().expect("operations")
+    };
+    let (undisturbed, attacked) = (bounds(false), bounds(true));
+    let near = |a: Duration, b: Duration| b <= a.mul_f64(1.05) && a <= b.mul_f64(1.05);
+    assert!(
+        near(undisturbed.0, attacked.0),
+        "{undisturbed:?} {attacked:?}"
+    );
+    assert!(
+        near(undisturbed.1, attacked.1),
+        "{undisturbed:?} {attacked:?}"
+    );
 }

@@ -109,8 +109,8 @@ impl Links {
 pub struct Bed {
     client: Client,
     network: mpsc::Sender<Request>,
-    /// Ultima's job, if it exists.
-    job: Option<String>,
+    /// Ultima's jobs, in the order of their creation.
+    jobs: Vec<String>,
     /// Numbers jobs, so that no name is used twice.
     numbers: u32,
     ranks: u16,
@@ -176,7 +176,7 @@ impl Bed {
         Ok(Bed {
             client,
             network,
-            job: None,
+            jobs: Vec::new(),
             numbers: 0,
             ranks,
         })
@@ -206,12 +206,13 @@ impl Bed {
         answered.await.map_err(|_| gone())?
     }
 
-    /// The packets lost in the lab so far, and those that the switch trimmed or dropped of Ultima's job.
+    /// The packets lost in the lab so far, and those that the switch trimmed or dropped of Ultima's job number `job`,
+    /// from 0.
     ///
     /// # Errors
     /// A link, the switch or the controller does not answer.
-    pub async fn losses(&self, method: Method) -> Result<Losses> {
-        let job = self.job.as_ref().filter(|_| method.is_ultima());
+    pub async fn losses(&self, method: Method, job: usize) -> Result<Losses> {
+        let job = self.jobs.get(job).filter(|_| method.is_ultima());
         let (answer, answered) = oneshot::channel();
         let sent = self.network.send(Request::Count(answer)).await;
         sent.map_err(|_| gone())?;
@@ -241,16 +242,16 @@ impl Bed {
         let name = format!("bench{}", self.numbers);
         let spec = JobSpec::new(&name, (0..self.ranks).map(host));
         self.client.create_job(&spec).await?;
-        self.job = Some(name.clone());
+        self.jobs.push(name.clone());
         Ok(name)
     }
 
-    /// Deletes the job.
+    /// Deletes all jobs.
     ///
     /// # Errors
     /// The controller does not answer.
-    pub async fn delete_job(&mut self) -> Result<()> {
-        if let Some(job) = self.job.take() {
+    pub async fn delete_jobs(&mut self) -> Result<()> {
+        for job in self.jobs.drain(..) {
             self.client.delete_job(&job).await?;
         }
         Ok(())

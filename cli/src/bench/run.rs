@@ -323,23 +323,28 @@ async fn measure_lab(
         }
         leave(&mut bed, &mut scene.workers[0]).await?;
     }
+    if lab.trainings.is_empty() {
+        return Ok(());
+    }
     // The same for all trainings, whatever the tail.
     let mut deadline_s = None;
-    for &tail in &lab.trainings {
-        let links = report.links(Condition { tail, loss: 0.0 });
-        bed.set(links).await?;
-        for seed in 1..=plan.seeds {
-            say(bar, &format!("training, tail {tail}, seed {seed}"));
-            let digits = scene.stage.file("digits.csv.gz");
-            let digits = digits.to_string_lossy().into_owned();
-            let mut training = Training::new(lab, tail, seed, links, options.deadline);
-            let time = budget.take(TRAINING_WEIGHT);
-            let workers = &mut scene.workers[0];
-            let subject = (&mut training, &mut deadline_s);
-            train(plan, time, subject, &digits, &mut bed, workers).await?;
-            report.trainings.push(training);
-            bar.inc(u64::from(TRAINING_WEIGHT));
-        }
+    let weight = TRAINING_WEIGHT * u32::try_from(lab.trainings.len())?;
+    for seed in 1..=plan.seeds {
+        say(bar, &format!("training, seed {seed}"));
+        let of_tail = |&tail: &f64| {
+            let links = report.links(Condition { tail, loss: 0.0 });
+            Training::new(lab, tail, seed, links, options.deadline)
+        };
+        let mut group = Group {
+            trainings: lab.trainings.iter().map(of_tail).collect(),
+            digits: scene.stage.file("digits.csv.gz").display().to_string(),
+            bed: &mut bed,
+            workers: &mut scene.workers[0],
+        };
+        let time = budget.take(weight);
+        group.train(plan, time, &mut deadline_s).await?;
+        report.trainings.extend(group.trainings);
+        bar.inc(u64::from(weight));
     }
     Ok(())
 }
@@ -370,7 +375,7 @@ async fn set_deadline(workers: &mut Workers, method: Method, seconds: f64) -> Re
 async fn leave(bed: &mut Bed, workers: &mut Workers) -> Result<()> {
     let request = json!({ "do": "leave" });
     workers.ask::<Done>(&request, SILENCE).await?;
-    bed.delete_job().await
+    bed.delete_jobs().await
 }
 
 /// Runs operations of a method; returns its ranks' answers.
@@ -458,9 +463,9 @@ async fn cell_of(
         }
         for index in order {
             let (count, mean) = (count(means[index]), Duration::from_secs_f64(means[index]));
-            let before = bed.losses(methods[index]).await?;
+            let before = bed.losses(methods[index], 0).await?;
             let ranks = operations(workers, methods[index], bytes, count, mean).await?;
-            let lost = since(&bed.losses(methods[index]).await?, &before);
+            let lost = since(&bed.losses(methods[index], 0).await?, &before);
             add(&mut measured[index], &ranks, &lost);
         }
     }
@@ -496,72 +501,98 @@ fn add(measured: &mut Measured, ranks: &[Ran], lost: &Losses) {
     }
 }
 
-/// Makes a new model for a method; returns the bytes of its gradient.
-async fn model(
-    method: Method,
-    training: &Training,
-    digits: &str,
-    workers: &mut Workers,
-) -> Result<u64> {
-    let request =
-        json!({ "do": "model", "method": method.name(), "seed": training.seed, "digits": digits });
-    let made: Vec<Made> = workers.ask(&request, SILENCE).await?;
-    Ok(made[0].bytes)
+/// Trainings from the same seed, one for each tail, that take turns: so the machine is as fast for one as for the others.
+struct Group<'a> {
+    trainings: Vec<Training>,
+    /// The file of images.
+    digits: String,
+    bed: &'a mut Bed,
+    workers: &'a mut Workers,
 }
 
-async fn train(
-    plan: &Plan,
-    time: Duration,
-    (training, deadline_s): (&mut Training, &mut Option<f64>),
-    digits: &str,
-    bed: &mut Bed,
-    workers: &mut Workers,
-) -> Result<()> {
-    let end = Instant::now() + time;
-    let ultima = Method::UltimaMulticast;
-    if plan.methods.contains(&ultima) {
-        join(bed, training.deadline > 0.0, workers).await?;
-        if training.deadline > 0.0 {
-            model(ultima, training, digits, workers).await?;
-            bed.set(training.links.without_traffic()).await?;
-            let request = json!({ "do": "train", "method": ultima.name(), "count": USUAL });
-            let ranks: Vec<Ran> = workers.ask(&request, SILENCE).await?;
-            bed.set(training.links).await?;
-            let mut usual = slowest_of(&ranks, |rank| &rank.steps);
-            anyhow::ensure!(
-                !usual.is_empty(),
-                "internal error: a training without steps"
-            );
-            let deadline = deadline_s.get_or_insert(training.deadline * p50(&mut usual));
-            set_deadline(workers, ultima, *deadline).await?;
-        }
+impl Group<'_> {
+    /// Makes a new model for a method in training number `of`; returns the bytes of its gradient.
+    async fn model(&mut self, method: Method, of: usize) -> Result<u64> {
+        let seed = self.trainings[of].seed;
+        let request = json!({
+            "do": "model", "method": method.name(), "training": of, "seed": seed, "digits": self.digits
+        });
+        let made: Vec<Made> = self.workers.ask(&request, SILENCE).await?;
+        Ok(made[0].bytes)
     }
-    for method in plan.methods.iter().copied().filter(|it| it.trains()) {
-        training.bytes = model(method, training, digits, workers).await?;
-        let mut trained = Trained::new(method);
-        trained.measured.deadline_s = deadline_s.filter(|_| method.is_ultima());
-        training.methods.push(trained);
+
+    /// Trains a method's model in training number `of` by `count` steps.
+    async fn steps(&mut self, method: Method, of: usize, count: u32) -> Result<Vec<Ran>> {
+        let request =
+            json!({ "do": "train", "method": method.name(), "training": of, "count": count });
+        self.workers.ask(&request, SILENCE).await
     }
-    for turn in 0..plan.steps / TURN {
-        if turn >= LEAST_TURNS && Instant::now() > end {
-            break;
+
+    /// Sets Ultima's deadline to that of the first training of the run, which shows the usual time.
+    async fn set_deadline(&mut self, method: Method, deadline_s: &mut Option<f64>) -> Result<()> {
+        let Training {
+            links, deadline, ..
+        } = self.trainings[0];
+        if deadline == 0.0 {
+            return Ok(());
         }
-        let mut order: Vec<usize> = (0..training.methods.len()).collect();
-        if turn % 2 == 1 {
-            order.reverse();
-        }
-        for index in order {
-            let trained = &mut training.methods[index];
-            let request =
-                json!({ "do": "train", "method": trained.measured.method.name(), "count": TURN });
-            let method = trained.measured.method;
-            let before = bed.losses(method).await?;
-            let ranks: Vec<Ran> = workers.ask(&request, SILENCE).await?;
-            let lost = since(&bed.losses(method).await?, &before);
-            add(&mut trained.measured, &ranks, &lost);
-            let accuracies = ranks.iter().map(|rank| rank.accuracy);
-            trained.tested(accuracies.fold(1.0, f64::min));
-        }
+        self.model(method, 0).await?;
+        self.bed.set(links.without_traffic()).await?;
+        let ranks = self.steps(method, 0, USUAL).await?;
+        let mut usual = slowest_of(&ranks, |rank| &rank.steps);
+        anyhow::ensure!(
+            !usual.is_empty(),
+            "internal error: a training without steps"
+        );
+        let seconds = *deadline_s.get_or_insert_with(|| deadline * p50(&mut usual));
+        set_deadline(self.workers, method, seconds).await
     }
-    leave(bed, workers).await
+
+    async fn train(
+        &mut self,
+        plan: &Plan,
+        time: Duration,
+        deadline_s: &mut Option<f64>,
+    ) -> Result<()> {
+        let end = Instant::now() + time;
+        let ultima = Method::UltimaMulticast;
+        if plan.methods.contains(&ultima) {
+            for training in &self.trainings {
+                join(self.bed, training.deadline > 0.0, self.workers).await?;
+            }
+            self.set_deadline(ultima, deadline_s).await?;
+        }
+        for of in 0..self.trainings.len() {
+            for method in plan.methods.iter().copied().filter(|it| it.trains()) {
+                self.trainings[of].bytes = self.model(method, of).await?;
+                let mut trained = Trained::new(method);
+                trained.measured.deadline_s = deadline_s.filter(|_| method.is_ultima());
+                self.trainings[of].methods.push(trained);
+            }
+        }
+        for turn in 0..plan.steps / TURN {
+            if turn >= LEAST_TURNS && Instant::now() > end {
+                break;
+            }
+            let mut order: Vec<(usize, usize)> = Vec::new();
+            for (of, training) in self.trainings.iter().enumerate() {
+                order.extend((0..training.methods.len()).map(|index| (of, index)));
+            }
+            if turn % 2 == 1 {
+                order.reverse();
+            }
+            for (of, index) in order {
+                self.bed.set(self.trainings[of].links).await?;
+                let method = self.trainings[of].methods[index].measured.method;
+                let before = self.bed.losses(method, of).await?;
+                let ranks = self.steps(method, of, TURN).await?;
+                let lost = since(&self.bed.losses(method, of).await?, &before);
+                let trained = &mut self.trainings[of].methods[index];
+                add(&mut trained.measured, &ranks, &lost);
+                let accuracies = ranks.iter().map(|rank| rank.accuracy);
+                trained.tested(accuracies.fold(1.0, f64::min));
+            }
+        }
+        leave(self.bed, self.workers).await
+    }
 }

@@ -40,16 +40,18 @@ class Torch:
         dist.init_process_group("gloo", init_method=method, rank=rank, world_size=ranks, timeout=TIMEOUT)
         # Connects all pairs of ranks.
         dist.all_reduce(torch.ones(1))
-        self.state = None
+        # Ultima's, one for each training in turns.
+        self.states = []
         self.deadlines = {}
+        # By method and number of the training.
         self.models = {}
 
     def join(self, job, settings):
-        """Start Ultima's part in a job of the controller, for all its methods."""
+        """Start Ultima's part in another job of the controller, for all its methods."""
         import ultima
 
         os.environ["ULTIMA_JOB"] = job
-        self.state = ultima.State(**settings)
+        self.states.append(ultima.State(**settings))
         return {}
 
     def deadline(self, method, seconds):
@@ -57,22 +59,23 @@ class Torch:
         self.deadlines[method] = seconds
         return {}
 
-    def state_of(self, method):
-        """Return Ultima's state, set for this method, or None for a method of others."""
+    def state_of(self, method, training=0):
+        """Return Ultima's state of a training, set for this method, or None for a method of others."""
         if method not in ULTIMA:
             return None
-        self.state.set_multicast(method == "ultima-multicast")
+        state = self.states[training]
+        state.set_multicast(method == "ultima-multicast")
         if method in self.deadlines:
-            self.state.set_deadline(self.deadlines[method])
-        return self.state
+            state.set_deadline(self.deadlines[method])
+        return state
 
     def leave(self):
-        """End Ultima's job."""
+        """End Ultima's jobs."""
         self.models.clear()
         self.deadlines.clear()
-        if self.state is not None:
-            self.state.close()
-        self.state = None
+        for state in self.states:
+            state.close()
+        self.states.clear()
         return {}
 
     def fill(self, elements):
@@ -86,7 +89,7 @@ class Torch:
             from ultima._ddp import _Place
 
             # A bucket for each method, because each learns its own times.
-            self.state._reduce(_Place(ULTIMA.index(method), True, True), values).wait()
+            self.states[0]._reduce(_Place(ULTIMA.index(method), True, True), values).wait()
         elif method == "gloo-ring":
             self.dist.all_reduce(values)
         elif method == "halving-doubling":
@@ -149,7 +152,7 @@ class Torch:
         steps = [step for step in state.stats() if step.step > seen] if state else []
         return {"seconds": seconds, "cpu": used, "error": error, **lost(steps)}
 
-    def model(self, method, seed, digits):
+    def model(self, method, training, seed, digits):
         """Make a model, equal on all ranks and for all methods."""
         torch = self.torch
         from torch import nn
@@ -167,8 +170,8 @@ class Torch:
         if method in ULTIMA:
             import ultima
 
-            model.register_comm_hook(self.state, ultima.allreduce_hook)
-        self.models[method] = {
+            model.register_comm_hook(self.states[training], ultima.allreduce_hook)
+        self.models[method, training] = {
             "images": rows[:, :64].reshape(-1, 1, 8, 8) / 16,
             "digits": rows[:, 64].long(),
             "model": model,
@@ -177,12 +180,12 @@ class Torch:
         }
         return {"bytes": 4 * sum(parameter.numel() for parameter in net.parameters())}
 
-    def train(self, method, count):
+    def train(self, method, training, count):
         """Time steps of training, and test the model after them."""
         torch = self.torch
-        parts = self.models[method]
+        parts = self.models[method, training]
         images, digits, model, optimizer = (parts[name] for name in ("images", "digits", "model", "optimizer"))
-        state = self.state_of(method)
+        state = self.state_of(method, training)
         seen = last_step(state)
         seconds, used = [], 0.0
         for _ in range(count):

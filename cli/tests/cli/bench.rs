@@ -22,7 +22,7 @@ const TINY: [&str; 13] = [
     "--sizes",
     "4KB",
     "--tails",
-    "3",
+    "1.5,3",
     "--methods",
     "ultima-multicast,ultima-unicast,gloo-ring",
     "--no-unlimited",

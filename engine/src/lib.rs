@@ -102,7 +102,6 @@ mod layout;
 mod live;
 mod load;
 mod meter;
-mod of_program;
 mod p4info;
 mod parser;
 mod pass;

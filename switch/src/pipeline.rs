@@ -9,7 +9,7 @@ use ultima_p4runtime::v1::{
 
 use crate::device_config;
 use crate::digests::Digests;
-use crate::engine::{self, Engine, Limits, LoadError};
+use crate::engine::{Engine, Limits, LoadError};
 use crate::grpc;
 use crate::p4info;
 use crate::target::{Refusal, Target};
@@ -59,8 +59,7 @@ impl Loader {
             Some(target) => Some(target.pipeline(&json)?),
         };
         let program = converted.as_ref().unwrap_or(&json);
-        let described = engine::P4Info::of_program(program)?;
-        let engine = Engine::load(program, &described, self.limits.clone())?;
+        let engine = Engine::load_bare(program, self.limits.clone())?;
         let config = ForwardingPipelineConfig {
             p4_device_config: json,
             ..ForwardingPipelineConfig::default()

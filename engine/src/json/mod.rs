@@ -272,10 +272,9 @@ objects! {
         source_info: SourceInfo,
     }
 
-    ActionProfile ignores id, source_info {
+    ActionProfile ignores id, max_size, source_info {
         name: String,
         selector: Option<Selector>,
-        max_size: Option<u64>,
     }
 
     /// How a member of a group is picked.

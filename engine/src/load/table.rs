@@ -29,7 +29,8 @@ const MAX_PARAMS: u64 = 1 << 20;
 /// What tables are built from.
 pub(super) struct Loader<'a> {
     pub file: &'a json::Program,
-    pub p4info: &'a P4Info,
+    /// `None` if the program is loaded without one.
+    pub p4info: Option<&'a P4Info>,
     pub names: &'a Names<'a>,
     pub actions: &'a [Action],
     /// Parameters of the tables' actions so far.
@@ -85,8 +86,9 @@ impl Loader<'_> {
                 at,
             ));
         }
-        let listed = self.p4info.tables.get(&table.name);
-        if listed.is_none() && !table.key.is_empty() && table.entries.is_empty() {
+        let listed = self.p4info.and_then(|it| it.tables.get(&table.name));
+        let may_be_unlisted = self.p4info.is_none() || !table.entries.is_empty();
+        if listed.is_none() && !table.key.is_empty() && !may_be_unlisted {
             return Err(LoadError::p4info(format!(
                 "the P4Info has no table {}",
                 table.name
@@ -225,7 +227,11 @@ impl Loader<'_> {
                     }
                     (known.id, known.name.clone(), known.kind)
                 }
-                None => (index as u32 + 1, format!("{header}.{field}"), written),
+                None => {
+                    let target = || format!("{header}.{field}");
+                    let name = part.name.clone().unwrap_or_else(target);
+                    (index as u32 + 1, name, written)
+                }
             };
             let mask = match &part.mask {
                 Some(mask) => {
@@ -320,7 +326,7 @@ impl Loader<'_> {
         at: &str,
     ) -> Result<(u32, ActionScope, Vec<TableParam>), LoadError> {
         let named = |(id, scope): &(u32, ActionScope)| {
-            let known = self.p4info.actions.get(id)?;
+            let known = self.p4info?.actions.get(id)?;
             (known.name == action.name).then_some((*id, *scope, known))
         };
         let Some((id, scope, known)) = listed.actions.iter().find_map(named) else {
@@ -491,7 +497,7 @@ fn unlisted_params(action: &Action) -> Vec<TableParam> {
     params.map(param).collect()
 }
 
-pub(in super::super) fn kind_of(name: &str, at: &str) -> Result<MatchKind, LoadError> {
+fn kind_of(name: &str, at: &str) -> Result<MatchKind, LoadError> {
     Ok(match name {
         "exact" => MatchKind::Exact,
         "lpm" => MatchKind::Lpm,

@@ -261,7 +261,8 @@ impl Case {
         let found = value_sets.iter().position(|set| set.name() == name);
         let set = found
             .ok_or_else(|| LoadError::malformed(format!("there is no value set {name}"), at))?;
-        if value_sets[set].widths() != widths {
+        // A set that P4Info does not have stays empty.
+        if value_sets[set].id() != 0 && value_sets[set].widths() != widths {
             let what = format!("the key does not have the fields of value set {name}");
             return Err(LoadError::malformed(what, at));
         }

@@ -122,6 +122,7 @@ pub use controller_header::{ControllerHeader, ControllerHeaders, Metadata};
 pub use counter::{Counter, CounterCell};
 pub use digest::{Digest, DigestMessage, DigestType, DigestValue};
 pub use error::{ControlError, ErrorKind, LoadError};
+pub use hash::{csum16, sum16};
 pub use meter::{Color, Meter, MeterCell, MeterConfig, MeterUnit};
 pub use p4info::{
     ActionInfo, ArrayInfo, DigestInfo, FieldInfo, MetadataInfo, P4Info, ProfileInfo, TableInfo,

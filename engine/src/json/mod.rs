@@ -11,26 +11,13 @@ use serde_json::Value;
 use super::error::LoadError;
 pub(super) use term::{Operand, Operation, Term, bitwidth, hex};
 
-/// Where the source has an object. Only people look at it, so whatever is not as expected is left
-/// out instead of refused.
-#[derive(Debug, Clone, Default)]
+/// Where the source has an object.
+#[derive(Debug, Clone, Default, Deserialize)]
 pub(super) struct SourceInfo {
     pub filename: Option<String>,
     pub line: Option<u32>,
+    #[serde(rename = "source_fragment")]
     pub fragment: Option<String>,
-}
-
-impl<'de> Deserialize<'de> for SourceInfo {
-    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<SourceInfo, D::Error> {
-        let info = Value::deserialize(from)?;
-        let text = |key: &str| info.get(key).and_then(Value::as_str).map(str::to_owned);
-        let line = info.get("line").and_then(Value::as_u64);
-        Ok(SourceInfo {
-            filename: text("filename"),
-            line: line.and_then(|line| line.try_into().ok()),
-            fragment: text("source_fragment"),
-        })
-    }
 }
 
 /// Attributes without a meaning for execution.

@@ -25,9 +25,7 @@ pub(super) fn indirect_counters(
     indirect.map(|counter| (counter, counter.size.unwrap_or(0)))
 }
 
-pub(super) fn indirect_meters(
-    file: &json::Program,
-) -> impl Iterator<Item = &json::MeterArray> {
+pub(super) fn indirect_meters(file: &json::Program) -> impl Iterator<Item = &json::MeterArray> {
     file.meter_arrays.iter().filter(|meter| !meter.is_direct)
 }
 
@@ -44,7 +42,12 @@ pub(super) fn state(
     };
     let mut counters = Vec::new();
     for (counter, size) in indirect_counters(file) {
-        let id = array_id("counter", &counter.name, size, p4info.map(|it| &it.counters))?;
+        let id = array_id(
+            "counter",
+            &counter.name,
+            size,
+            p4info.map(|it| &it.counters),
+        )?;
         let size = cells.take("counter", &counter.name, size, 1)?;
         let (name, cells) = (counter.name.clone(), vec![CounterCell::default(); size]);
         let cells = cells.into();
@@ -52,7 +55,12 @@ pub(super) fn state(
     }
     let mut meters = Vec::new();
     for meter in indirect_meters(file) {
-        let id = array_id("meter", &meter.name, meter.size, p4info.map(|it| &it.meters))?;
+        let id = array_id(
+            "meter",
+            &meter.name,
+            meter.size,
+            p4info.map(|it| &it.meters),
+        )?;
         let size = cells.take("meter", &meter.name, meter.size, METER_WORDS)?;
         let (name, cells) = (meter.name.clone(), vec![MeterCell::default(); size]);
         meters.push(Meter {
@@ -65,7 +73,12 @@ pub(super) fn state(
     let mut registers = Vec::new();
     for register in &file.register_arrays {
         let (name, width) = (&register.name, register.bitwidth);
-        let id = array_id("register", name, register.size, p4info.map(|it| &it.registers))?;
+        let id = array_id(
+            "register",
+            name,
+            register.size,
+            p4info.map(|it| &it.registers),
+        )?;
         let found = p4info.and_then(|it| it.registers.get(name));
         let signed = found.is_some_and(|found| found.signed);
         let words = u64::from(width.div_ceil(64).max(1));

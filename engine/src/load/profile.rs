@@ -68,8 +68,7 @@ impl<'a> Profiles<'a> {
         let name = table.action_profile.as_deref();
         let name = name.ok_or_else(|| LoadError::malformed("no action_profile", at))?;
         let found = self.found.iter().position(|one| one.profile.name == name);
-        let missing = || LoadError::malformed(format!("there is no action profile {name}"), at);
-        let profile = found.ok_or_else(missing)?;
+        let profile = LoadError::found(found, "action profile", name, at)?;
         let Some(info) = self.found[profile].listed else {
             let actions = Vec::new();
             return Ok(Attached { profile, actions });
@@ -99,8 +98,9 @@ impl<'a> Profiles<'a> {
     pub fn build(self, layout: &Layout, limits: &Limits) -> Result<Vec<Profile>, LoadError> {
         let built = self.found.into_iter().map(|found| {
             let profile = found.profile;
-            let (id, size, max_group_size) = (found.listed)
-                .map_or((0, 0, 0), |listed| (listed.id, listed.size, listed.max_group_size));
+            let (id, size, max_group_size) = (found.listed).map_or((0, 0, 0), |listed| {
+                (listed.id, listed.size, listed.max_group_size)
+            });
             let at = format!("action profile {}", profile.name);
             check_size("number of members", size, limits.table_entries, &at)?;
             let selector = profile.selector.as_ref().map(|selector| {

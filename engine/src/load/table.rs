@@ -280,8 +280,7 @@ impl Loader<'_> {
                 ));
             }
             let found = self.actions.iter().position(|action| action.id == *id);
-            let at_action = found
-                .ok_or_else(|| LoadError::malformed(format!("there is no action {id}"), at))?;
+            let at_action = LoadError::found(found, "action", id, at)?;
             let action = &self.actions[at_action];
             self.count_params(action.params.len(), at)?;
             let (p4info_id, scope, params) = match listed {
@@ -449,9 +448,8 @@ impl Loader<'_> {
             .meter_arrays
             .iter()
             .find(|m| m.is_direct && m.name == *name);
-        let meter = found
-            .filter(|meter| meter.binding.as_deref() == Some(table.name.as_str()))
-            .ok_or_else(|| LoadError::malformed(format!("there is no direct meter {name}"), at))?;
+        let of_table = |meter: &&json::MeterArray| meter.binding.as_ref() == Some(&table.name);
+        let meter = LoadError::found(found.filter(of_table), "direct meter", name, at)?;
         let (header, field) = meter.result_target.as_ref().ok_or_else(|| {
             LoadError::malformed(format!("direct meter {name} has no result_target"), at)
         })?;

@@ -127,9 +127,7 @@ fn find(
 ) -> Result<Option<usize>, LoadError> {
     let Some(name) = name else { return Ok(None) };
     let found = by_name.get(name.as_str()).copied();
-    found
-        .map(Some)
-        .ok_or_else(|| LoadError::malformed(format!("there is no state {name}"), at))
+    LoadError::found(found, "state", name, at).map(Some)
 }
 
 /// Translates an operation.
@@ -259,8 +257,7 @@ impl Case {
         }
         let name = written(transition, at)?;
         let found = value_sets.iter().position(|set| set.name() == name);
-        let set = found
-            .ok_or_else(|| LoadError::malformed(format!("there is no value set {name}"), at))?;
+        let set = LoadError::found(found, "value set", name, at)?;
         // A set that P4Info does not have stays empty.
         if value_sets[set].id() != 0 && value_sets[set].widths() != widths {
             let what = format!("the key does not have the fields of value set {name}");

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::net::if_::if_nametoindex;
-use nix::sys::epoll::Epoll;
+use nix::sys::epoll::{Epoll, EpollFlags};
 use nix::sys::socket::{getsockopt, sockopt};
 
 use super::links::{self, Details, Link};
@@ -22,7 +22,7 @@ use super::mmsg::{self, Frame, RxBatch};
 use super::offload::{Gso, Refused, VNET_HEADER, VnetHeader};
 use super::ring::{Content, RxRing};
 use super::xdp::{self, Sent, TxRing};
-use super::{Interest, PortIo, Received, packet_socket};
+use super::{FRAMES, Interest, PortIo, ROOM, Received, packet_socket};
 use crate::tm::{BATCH, Departure, Medium, Nanos};
 
 /// Ethernet header and one VLAN tag: what a frame may have on top of the interface's MTU.
@@ -108,8 +108,8 @@ impl RawPort {
             retry_ring: None,
             dropped: false,
             staged: 0,
-            receiving: Interest::in_frames(),
-            sending: Interest::in_room(),
+            receiving: Interest::none(),
+            sending: Interest::none(),
             link,
             congested: false,
             refusals: Refusals::default(),
@@ -295,16 +295,14 @@ fn restored(bytes: &mut [u8], tag: Option<[u8; 4]>) -> Frame<'_> {
 
 impl PortIo for RawPort {
     fn register(&mut self, poller: &Epoll, token: u64) -> io::Result<()> {
-        self.receiving.add(poller, self.receiver.as_fd(), token)
+        let fd = self.receiver.as_fd();
+        self.receiving.set(poller, fd, token, FRAMES)
     }
 
     fn want_writable(&mut self, poller: &Epoll, token: u64, want: bool) -> io::Result<()> {
+        let wanted = if want { ROOM } else { EpollFlags::empty() };
         let fd = self.sender.as_fd();
-        if want {
-            self.sending.add(poller, fd, token)
-        } else {
-            self.sending.remove(poller, fd)
-        }
+        self.sending.set(poller, fd, token, wanted)
     }
 
     fn receive(
@@ -321,8 +319,9 @@ impl PortIo for RawPort {
             let frame = match &mut slot.content {
                 Content::Frame(bytes, tag) => restored(bytes, *tag),
                 Content::Queued => match mmsg::recv_up_to(self.receiver.as_fd(), batch, 1) {
-                    Ok(()) => batch
-                        .first(|bytes, control| restored(bytes, packet_socket::vlan_tag(control))),
+                    Ok(()) => batch.first(|bytes, control| {
+                        restored(bytes, packet_socket::vlan_tag_of(control))
+                    }),
                     Err(_) => {
                         self.lost += 1;
                         continue;

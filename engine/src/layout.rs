@@ -77,6 +77,12 @@ impl Stack {
         let element = self.elements.get(usize::try_from(index).ok()?)?;
         Some(element[member])
     }
+
+    /// The position of a union's member.
+    pub fn member(&self, name: &str, at: &str) -> Result<usize, LoadError> {
+        let found = self.members.iter().position(|member| member == name);
+        LoadError::found(found, "union member", name, at)
+    }
 }
 
 #[derive(Debug)]

@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use ultima_grpc::tls::TlsError;
-use ultima_p4runtime::config::v1::P4Info;
 use ultima_p4runtime::text;
 use ultima_p4runtime::v1::ForwardingPipelineConfig;
 
@@ -204,14 +203,10 @@ fn check_ports(ports: &[PortConfig], cpu_port: Option<u16>) -> Result<(), Switch
 }
 
 fn load(files: ProgramFiles, loader: &Loader) -> Result<Pipeline, SwitchError> {
-    let Some(p4info) = files.p4info else {
-        return Ok(loader.load_bare(files.json)?);
-    };
-    let p4info: P4Info = text::parse(&p4info)?;
     let config = ForwardingPipelineConfig {
-        p4info: Some(p4info),
+        p4info: files.p4info.as_deref().map(text::parse).transpose()?,
         p4_device_config: files.json,
         cookie: None,
     };
-    Ok(loader.load(config)?)
+    Ok(loader.load_bare(config)?)
 }

@@ -8,7 +8,9 @@ use serde::Deserialize;
 use serde::de::{Error, IgnoredAny};
 use serde_json::Value;
 
+use super::bits::Slot;
 use super::error::LoadError;
+use super::layout::Layout;
 pub(super) use term::{Operand, Operation, Term, bitwidth, hex};
 
 /// Where the source has an object.
@@ -377,6 +379,17 @@ impl<'de> Deserialize<'de> for Field {
             width,
             signed,
         })
+    }
+}
+
+impl FieldList {
+    /// The list's fields.
+    pub fn slots(&self, layout: &Layout, at: &str) -> Result<Vec<Slot>, LoadError> {
+        let slot = |element| match Term::parse(element, at)? {
+            Term::Field(header, field) => layout.field(&header, &field, at),
+            other => Err(LoadError::unsupported(format!("{other:?}"), at)),
+        };
+        self.elements.iter().map(slot).collect()
     }
 }
 

@@ -18,7 +18,7 @@ use super::controller_header::ControllerHeaders;
 use super::deparser::Deparser;
 use super::digest;
 use super::error::LoadError;
-use super::json::{self, Term};
+use super::json;
 use super::layout::Layout;
 use super::p4info::P4Info;
 use super::parser::Parser;
@@ -178,15 +178,8 @@ fn field_lists(file: &json::Program, layout: &Layout) -> Result<FieldLists, Load
     let (mut lists, mut by_id) = (Vec::new(), HashMap::new());
     for list in &file.field_lists {
         let at = format!("field list {}", list.name);
-        let slots = list
-            .elements
-            .iter()
-            .map(|element| match Term::parse(element, &at)? {
-                Term::Field(header, field) => layout.field(&header, &field, &at),
-                other => Err(LoadError::unsupported(format!("{other:?}"), &at)),
-            });
         by_id.insert(list.id, lists.len());
-        lists.push(slots.collect::<Result<_, _>>()?);
+        lists.push(list.slots(layout, &at)?);
     }
     Ok((lists, by_id))
 }

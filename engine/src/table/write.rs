@@ -63,7 +63,7 @@ impl<'a> TableMut<'a> {
                 "table {table} has no key: only its default entry can be changed"
             )));
         }
-        let owner = Owner::Table(&table);
+        let owner = Owner("table", &table);
         let key = &self.table.declared.key;
         let (key, written) = key.encode(owner, &entry.key, entry.priority)?;
         let Some(action) = &entry.action else {

@@ -109,16 +109,10 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// Receives as many messages as are there, up to a batch, without waiting. An empty batch does not
-/// occur: nothing there is `WouldBlock`.
-pub(super) fn recv(fd: BorrowedFd<'_>, batch: &mut RxBatch) -> io::Result<()> {
-    recv_up_to(fd, batch, BATCH)
-}
-
-/// The same for at most `count` messages.
-pub(super) fn recv_up_to(fd: BorrowedFd<'_>, batch: &mut RxBatch, count: usize) -> io::Result<()> {
+/// Receives as many messages as are there, at most `count`, without waiting. An empty batch does not occur: nothing there is
+/// `WouldBlock`.
+pub(super) fn recv(fd: BorrowedFd<'_>, batch: &mut RxBatch, count: usize) -> io::Result<()> {
     batch.count = 0;
-    let count = count.min(BATCH);
     // SAFETY: both are plain C structures for which all zeros (null pointers, zero lengths) are
     // valid.
     let mut iov: [libc::iovec; BATCH] = unsafe { zeroed() };

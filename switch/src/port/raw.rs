@@ -318,7 +318,7 @@ impl PortIo for RawPort {
             };
             let frame = match &mut slot.content {
                 Content::Frame(bytes, tag) => restored(bytes, *tag),
-                Content::Queued => match mmsg::recv_up_to(self.receiver.as_fd(), batch, 1) {
+                Content::Queued => match mmsg::recv(self.receiver.as_fd(), batch, 1) {
                     Ok(()) => batch.first(|bytes, control| {
                         restored(bytes, packet_socket::vlan_tag_of(control))
                     }),

@@ -19,7 +19,7 @@ use nix::sys::socket::{
 
 use super::mmsg::{self, Frame, RxBatch};
 use super::{FRAMES, Interest, PortIo, ROOM, Received};
-use crate::tm::{Departure, Medium};
+use crate::tm::{BATCH, Departure, Medium};
 
 /// Requested send buffer, in bytes. The kernel may grant less.
 const SEND_BUFFER: usize = 4 * 1024 * 1024;
@@ -197,7 +197,7 @@ impl PortIo for SeqpacketPort {
         let Some(peer) = &self.peer else {
             return Received::Empty;
         };
-        match mmsg::recv(peer.as_fd(), batch) {
+        match mmsg::recv(peer.as_fd(), batch, BATCH) {
             Ok(()) => {
                 // At the end of the connection recvmmsg fills what is left of the batch with what
                 // looks like empty messages, but comes without credentials.

@@ -44,11 +44,8 @@ impl Service {
         Ok(found)
     }
 
-    /// Returns the current counters that match one of `patterns`. Asks the forwarding thread only if one can match.
+    /// Returns the current counters that match one of `patterns`.
     async fn counters(&self, patterns: &[Vec<PathElem>]) -> Result<Vec<Leaf>, Status> {
-        if !patterns.iter().any(|it| leaves::wants_counters(it)) {
-            return Ok(Vec::new());
-        }
         let counts = self.forwarder.call(|datapath| datapath.port_counts());
         Ok(leaves::select_counters(&counts.await?, patterns))
     }

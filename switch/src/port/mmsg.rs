@@ -198,12 +198,12 @@ mod tests {
         )
         .expect("socketpair");
         let mut batch = RxBatch::new();
-        let nothing = recv(b.as_fd(), &mut batch).expect_err("nothing there");
+        let nothing = recv(b.as_fd(), &mut batch, BATCH).expect_err("nothing there");
         assert_eq!(nothing.kind(), io::ErrorKind::WouldBlock);
         let frames: Vec<Vec<u8>> = (0..40u8).map(|n| vec![n; usize::from(n) + 1]).collect();
         let refs: Vec<&[u8]> = frames.iter().map(Vec::as_slice).collect();
         assert_eq!(send(a.as_fd(), &refs).expect("send"), BATCH);
-        recv(b.as_fd(), &mut batch).expect("recv");
+        recv(b.as_fd(), &mut batch, BATCH).expect("recv");
         assert_eq!(batch.frames().count(), BATCH);
         for (n, frame) in batch.frames().enumerate() {
             let Frame::Whole(bytes) = frame else {
@@ -226,14 +226,14 @@ mod tests {
         let longer = vec![2; SLOT + 1];
         assert_eq!(send(a.as_fd(), &[&long[1..], &long]).expect("send"), 2);
         let mut batch = RxBatch::new();
-        recv(b.as_fd(), &mut batch).expect("recv");
+        recv(b.as_fd(), &mut batch, BATCH).expect("recv");
         let kinds: Vec<bool> = batch
             .frames()
             .map(|frame| matches!(frame, Frame::Whole(_)))
             .collect();
         assert_eq!(kinds, [true, false]);
         assert_eq!(send(a.as_fd(), &[&longer]).expect("send"), 1);
-        recv(b.as_fd(), &mut batch).expect("recv");
+        recv(b.as_fd(), &mut batch, BATCH).expect("recv");
         assert!(matches!(batch.frames().next(), Some(Frame::Refused(_))));
     }
 }

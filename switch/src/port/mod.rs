@@ -73,11 +73,6 @@ pub(crate) trait PortIo: Medium + Send {
         true
     }
 
-    /// Sets the administrative state.
-    fn enable(&mut self, _enabled: bool) -> io::Result<()> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
     /// Handles a change of any network interface.
     fn link_changed(&mut self) {}
 

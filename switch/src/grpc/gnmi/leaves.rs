@@ -235,16 +235,17 @@ mod tests {
         assert_eq!(counters[0].value, Value::Number(7));
         assert_eq!(select_counters(&[counts], &[Vec::new()]).len(), 6);
         let interface = |name| vec![elem("interfaces"), entry("interface", "name", name)];
-        for (pattern, wants) in [
+        for (pattern, known) in [
             (Vec::new(), true),
             (interface("*"), true),
             (interface("veth9"), true),
             (leaf("counters"), true),
             (leaf("out-octets"), true),
-            (leaf("oper-status"), false),
+            (leaf("oper-status"), true),
+            (leaf("mtu"), false),
             (vec![elem("interfaces"), elem("config")], false),
         ] {
-            assert_eq!(wants_counters(&pattern), wants, "{pattern:?}");
+            assert_eq!(is_known(&pattern), known, "{pattern:?}");
         }
 
         let text = Value::Text("a\"b".into()).encode(Encoding::JsonIetf);

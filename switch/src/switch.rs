@@ -1,5 +1,6 @@
 //! A running switch: its forwarding thread and its gRPC server.
 
+use std::future::ready;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -101,7 +102,7 @@ impl Switch {
     /// # Errors
     /// The forwarding thread ended by itself.
     pub async fn stop(self) -> Result<(), SwitchError> {
-        self.running.stop().await
+        self.run_until(ready(())).await
     }
 }
 

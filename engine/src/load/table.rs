@@ -286,7 +286,7 @@ impl Loader<'_> {
             let (p4info_id, scope, params) = match listed {
                 Some(listed) => self.listed_action(listed, action, at)?,
                 // The control plane cannot see the table, so no id will ever be asked for.
-                None => (*id, ActionScope::Everywhere, unlisted_params(action)),
+                None => (*id, ActionScope::Everywhere, with_ids(action, 1..)),
             };
             let next = |label: &str| match table.next_tables.get(label) {
                 Some(next) => nodes.find(next.as_str()).map(Some),
@@ -476,19 +476,14 @@ fn params(action: &Action, known: &ActionInfo) -> Result<Vec<TableParam>, LoadEr
         let what = format!("action {} has other parameters in the P4Info", action.name);
         return Err(LoadError::p4info(what));
     }
-    let both = action.params.iter().zip(&known.params);
-    let param = |(own, (id, name)): (&Param, &(u32, String))| TableParam {
-        id: *id,
-        name: name.clone(),
-        slot: own.slot,
-    };
-    Ok(both.map(param).collect())
+    Ok(with_ids(action, known.params.iter().map(|(id, _)| *id)))
 }
 
-fn unlisted_params(action: &Action) -> Vec<TableParam> {
-    let params = action.params.iter().enumerate();
-    let param = |(index, param): (usize, &Param)| TableParam {
-        id: index as u32 + 1,
+/// The parameters of an action with these ids.
+fn with_ids(action: &Action, ids: impl IntoIterator<Item = u32>) -> Vec<TableParam> {
+    let params = action.params.iter().zip(ids);
+    let param = |(param, id): (&Param, u32)| TableParam {
+        id,
         name: param.name.clone(),
         slot: param.slot,
     };

@@ -81,19 +81,11 @@ impl RxBatch {
         read(bytes, &self.control[0][..words])
     }
 
-    /// Number of messages received.
-    pub(super) fn len(&self) -> usize {
+    /// Forgets the first message without ancillary data and all behind it. Returns the number of messages left.
+    pub(super) fn keep_with_control(&mut self) -> usize {
+        let slots = self.slots[..self.count].iter();
+        self.count = slots.take_while(|slot| slot.control_len > 0).count();
         self.count
-    }
-
-    /// Whether ancillary data came with a message.
-    pub(super) fn has_control(&self, index: usize) -> bool {
-        self.slots[index].control_len > 0
-    }
-
-    /// Forgets all but the first `count` messages.
-    pub(super) fn truncate(&mut self, count: usize) {
-        self.count = self.count.min(count);
     }
 }
 

@@ -201,12 +201,9 @@ impl PortIo for SeqpacketPort {
             Ok(()) => {
                 // At the end of the connection recvmmsg fills what is left of the batch with what
                 // looks like empty messages, but comes without credentials.
-                let messages = (0..batch.len()).take_while(|&i| batch.has_control(i));
-                let messages = messages.count();
-                if messages == 0 {
+                if batch.keep_with_control() == 0 {
                     self.hang_up(poller, token);
                 }
-                batch.truncate(messages);
                 batch.frames().for_each(each);
                 Received::Frames
             }

@@ -1,4 +1,4 @@
-//! Memory of its own mapping, which it unmaps when it is dropped.
+//! Mapped memory that is unmapped when it is dropped.
 
 use std::io;
 use std::num::NonZeroUsize;

@@ -1,7 +1,5 @@
 //! Calculations over fields, headers and payload, and the checksums that use them.
 
-use std::ops::Range;
-
 use num_bigint::BigInt;
 use serde_json::Value as Json;
 
@@ -10,7 +8,7 @@ use super::bits::{MAX_BITS, MAX_KEY_BITS, Place, SLACK, Slot, Wire, low_bits};
 use super::compile::Scope;
 use super::error::LoadError;
 use super::expression::Test;
-use super::hash::{Algorithm, csum16, sum16};
+use super::hash::Algorithm;
 use super::json::{self, Term};
 use super::layout::Layout;
 use super::phv::Phv;
@@ -22,8 +20,6 @@ pub(super) struct Calculation {
     algorithm: Algorithm,
     input: Vec<Input>,
     payload: bool,
-    /// An Internet checksum over parts of one header: the header, and where the parts stand, each of an even number of bytes.
-    sums: Option<(usize, Vec<Range<usize>>)>,
 }
 
 /// A piece of input. What belongs to an invalid header is left out.
@@ -87,15 +83,11 @@ impl Calculation {
                 None => payload = true,
             }
         }
-        let sums = (algorithm == Algorithm::Csum16 && !payload)
-            .then(|| even_parts(&input))
-            .flatten();
         Ok(Calculation {
             name,
             algorithm,
             input,
             payload,
-            sums,
         })
     }
 
@@ -107,12 +99,6 @@ impl Calculation {
         payload: &[u8],
         scratch: &mut Vec<u8>,
     ) -> u64 {
-        if let Some((header, parts)) = &self.sums
-            && phv.is_valid(*header)
-        {
-            let sums = parts.iter().map(|part| sum16(&phv.bytes[part.clone()]));
-            return u64::from(csum16(sums.sum()));
-        }
         scratch.clear();
         let mut bits = 0;
         for part in &self.input {
@@ -140,23 +126,33 @@ impl Calculation {
         }
         self.algorithm.hash(scratch)
     }
+
+    /// Fields of 16 and 32 bits whose sum an Internet checksum over this header alone folds.
+    fn fields(&self, header: usize) -> Option<Vec<Wire>> {
+        if self.algorithm != Algorithm::Csum16 || self.payload {
+            return None;
+        }
+        let mut fields = Vec::new();
+        for part in &self.input {
+            let whole = match part {
+                Input::Field { header: of, slot } if *of == header => slot.whole_bytes(),
+                _ => None,
+            };
+            let whole = whole.filter(|bytes| bytes.len().is_multiple_of(2))?;
+            for at in whole.clone().step_by(4) {
+                let bytes = (whole.end - at).min(4);
+                match Slot::new(at * 8, bytes as u32 * 8, false).place() {
+                    Some(Place::Wire(wire)) if fields.len() < MAX_FIELDS => fields.push(wire),
+                    _ => return None,
+                }
+            }
+        }
+        Some(fields)
+    }
 }
 
-/// The header that all input comes from, and the places of the pieces. None if a piece is not an even number of whole bytes.
-fn even_parts(input: &[Input]) -> Option<(usize, Vec<Range<usize>>)> {
-    let Some(Input::Field { header, .. }) = input.first() else {
-        return None;
-    };
-    let part = |input: &Input| match input {
-        Input::Field { header: of, slot } if of == header => {
-            let bytes = slot.whole_bytes()?;
-            bytes.len().is_multiple_of(2).then_some(bytes)
-        }
-        _ => None,
-    };
-    let parts: Option<_> = input.iter().map(part).collect();
-    Some((*header, parts?))
-}
+/// The most fields of a sum. The sum of as many fits 38 bits.
+const MAX_FIELDS: usize = 64;
 
 impl Input {
     /// Bits that it has at most.
@@ -302,9 +298,7 @@ impl Checksum {
             .iter()
             .position(|calculation| calculation.name == *name);
         let instance = scope.layout.find(header, scope.at)?;
-        let sums = found.and_then(|at| calculations[at].sums.as_ref());
-        let fields = sums.filter(|(of, _)| *of == instance);
-        let fields = fields.and_then(|(_, parts)| wires(parts));
+        let calculation = LoadError::found(found, "calculation", name, scope.at)?;
         let condition = match &checksum.if_cond {
             Some(json) => Some(scope.test(&Term::parse(json, scope.at)?)?),
             None => None,
@@ -312,33 +306,13 @@ impl Checksum {
         Ok(Checksum {
             header: instance,
             target,
-            fields,
-            calculation: found.ok_or_else(|| {
-                LoadError::malformed(format!("there is no calculation {name}"), scope.at)
-            })?,
+            fields: calculations[calculation].fields(instance),
+            calculation,
             condition,
             update: checksum.update,
             verify: checksum.verify,
         })
     }
-}
-
-/// The most fields of a sum. The sum of as many fits 38 bits.
-const MAX_FIELDS: usize = 64;
-
-/// Parts of an even number of bytes as fields.
-fn wires(parts: &[Range<usize>]) -> Option<Vec<Wire>> {
-    let mut fields = Vec::new();
-    for part in parts {
-        for at in part.clone().step_by(4) {
-            let bytes = (part.end - at).min(4);
-            match Slot::new(at * 8, bytes as u32 * 8, false).place() {
-                Some(Place::Wire(wire)) if fields.len() < MAX_FIELDS => fields.push(wire),
-                _ => return None,
-            }
-        }
-    }
-    Some(fields)
 }
 
 impl Machine<'_> {

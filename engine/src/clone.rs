@@ -6,7 +6,7 @@ use super::action::Verdict;
 use super::family::Family;
 use super::pass::keep;
 use super::phv::Phv;
-use super::pre::{CloneSession, Replica};
+use super::pre::Replica;
 use super::standard::InstanceType;
 use super::trace::{Origin, Recorder};
 use super::{Copy, Engine, Packet};
@@ -113,8 +113,15 @@ impl Engine {
     /// What is to be ordered for clones that would be in their given pass. `None`: nothing, because
     /// the session is not there or has no replicas, or because of the limits.
     fn orders(&mut self, session: u32, passes: u32, family: &mut Family) -> Option<Orders> {
-        let found = self.find_session(session)?;
-        let (priority, truncate) = (found.class_of_service, cut(found.packet_length_bytes));
+        let Some(found) = self.pre.session(session) else {
+            if let Some(recorder) = &mut self.state.trace {
+                recorder.note(2, format_args!("no clone session {session}: no clone"));
+            }
+            return None;
+        };
+        // A session's length limit; 0 stands for none.
+        let truncate = Some(found.packet_length_bytes).filter(|bytes| *bytes != 0);
+        let priority = found.class_of_service;
         let wanted = found.replicas.len();
         let replicas = if passes > self.limits.passes {
             self.over_limit += wanted as u64;
@@ -134,15 +141,6 @@ impl Engine {
             priority,
             truncate,
         })
-    }
-
-    /// The clone session of an id, if it is there.
-    fn find_session(&mut self, id: u32) -> Option<&CloneSession> {
-        let session = self.pre.session(id);
-        if let (None, Some(recorder)) = (session, &mut self.state.trace) {
-            recorder.note(2, format_args!("no clone session {id}: no clone"));
-        }
-        session
     }
 
     fn order_clones(&mut self, orders: &Orders, packet: &Arc<Packet>, copies: &mut Vec<Copy>) {
@@ -176,11 +174,6 @@ pub(super) fn replicate(
         },
         packet: packet.clone(),
     }));
-}
-
-/// A session's length limit; 0 stands for none.
-fn cut(bytes: u32) -> Option<u32> {
-    (bytes != 0).then_some(bytes)
 }
 
 impl Verdict {

@@ -29,6 +29,12 @@ impl fmt::Display for CounterCell {
     }
 }
 
+/// The position of an array's cell; `None` outside the array.
+#[inline]
+pub(super) fn cell(index: u64, size: usize) -> Option<usize> {
+    usize::try_from(index).ok().filter(|at| *at < size)
+}
+
 /// An indirect counter: cells that the program addresses by index.
 #[derive(Debug, Clone)]
 pub struct Counter {
@@ -55,29 +61,23 @@ impl Counter {
 
     /// One cell.
     pub fn read(&self, index: u64) -> Result<CounterCell, ControlError> {
-        let cell = usize::try_from(index).ok().and_then(|i| self.cells.get(i));
-        cell.copied().ok_or_else(|| self.outside(index))
+        let found = cell(index, self.cells.len());
+        found
+            .map(|at| self.cells[at])
+            .ok_or_else(|| self.outside(index))
     }
 
     /// Sets one cell.
     pub fn write(&mut self, index: u64, value: CounterCell) -> Result<(), ControlError> {
-        match usize::try_from(index)
-            .ok()
-            .and_then(|i| self.cells.get_mut(i))
-        {
-            Some(cell) => *cell = value,
-            None => return Err(self.outside(index)),
-        }
+        let found = cell(index, self.cells.len());
+        self.cells[found.ok_or_else(|| self.outside(index))?] = value;
         Ok(())
     }
 
     /// Counts a packet; an index outside the array counts nothing, as in BMv2.
     pub(super) fn count(&mut self, index: u64, bytes: u32) {
-        if let Some(cell) = usize::try_from(index)
-            .ok()
-            .and_then(|i| self.cells.get_mut(i))
-        {
-            cell.count(bytes);
+        if let Some(at) = cell(index, self.cells.len()) {
+            self.cells[at].count(bytes);
         }
     }
 

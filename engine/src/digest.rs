@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::bits::{SLACK, Slot};
 use super::error::LoadError;
-use super::json::{self, Term};
+use super::json;
 use super::layout::Layout;
 use super::p4info::P4Info;
 
@@ -196,14 +196,7 @@ pub(super) fn load(
     let (mut digests, mut lists, mut by_id) = (Vec::<Digest>::new(), Vec::new(), HashMap::new());
     for list in &file.learn_lists {
         let at = format!("learn list {}", list.name);
-        let elements = list
-            .elements
-            .iter()
-            .map(|element| match Term::parse(element, &at)? {
-                Term::Field(header, field) => layout.field(&header, &field, &at),
-                other => Err(LoadError::unsupported(format!("{other:?}"), &at)),
-            });
-        let from: Vec<Slot> = elements.collect::<Result<_, _>>()?;
+        let from = list.slots(layout, &at)?;
         let size = from.iter().map(|slot| slot.bytes() as u64).sum();
         LoadError::check("size in bytes", size, MAX_BYTES, &at)?;
         let mut bytes = 0;

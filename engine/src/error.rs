@@ -67,6 +67,16 @@ impl LoadError {
         }
     }
 
+    /// Returns what a reference leads to, or the error of a reference to nothing.
+    pub(super) fn found<T>(
+        found: Option<T>,
+        kind: &str,
+        name: impl fmt::Display,
+        at: impl fmt::Display,
+    ) -> Result<T, LoadError> {
+        found.ok_or_else(|| LoadError::malformed(format!("there is no {kind} {name}"), at))
+    }
+
     /// Checks a value against a limit.
     pub(super) fn check(
         what: &'static str,

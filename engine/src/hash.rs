@@ -74,8 +74,9 @@ fn words<const N: usize>(bytes: &[u8]) -> impl Iterator<Item = u64> {
     })
 }
 
-/// The sum that the Internet checksum folds. Of pieces of even length it is the sum of theirs.
-pub(super) fn sum16(bytes: &[u8]) -> u64 {
+/// The sum that the Internet checksum of some bytes folds ([`csum16`]). The sum of pieces of even length is the sum of their
+/// sums.
+pub fn sum16(bytes: &[u8]) -> u64 {
     // A frame has fewer than 2^16 words of 32 bits, so the sum cannot overflow.
     let (whole, rest) = bytes.as_chunks::<4>();
     let whole = whole
@@ -90,7 +91,7 @@ pub(super) fn sum16(bytes: &[u8]) -> u64 {
 }
 
 /// The Internet checksum with this sum (RFC 1071).
-pub(super) fn csum16(mut sum: u64) -> u16 {
+pub fn csum16(mut sum: u64) -> u16 {
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);
     }

@@ -77,6 +77,12 @@ impl Stack {
         let element = self.elements.get(usize::try_from(index).ok()?)?;
         Some(element[member])
     }
+
+    /// The position of a union's member.
+    pub fn member(&self, name: &str, at: &str) -> Result<usize, LoadError> {
+        let found = self.members.iter().position(|member| member == name);
+        LoadError::found(found, "union member", name, at)
+    }
 }
 
 #[derive(Debug)]
@@ -110,9 +116,8 @@ impl Layout {
         let mut by_id = HashMap::new();
         for header in &program.headers {
             let at = format!("header {}", header.name);
-            let shape = *shape_by_name.get(&header.header_type).ok_or_else(|| {
-                LoadError::malformed(format!("there is no type {}", header.header_type), &at)
-            })?;
+            let shape = shape_by_name.get(&header.header_type);
+            let shape = *LoadError::found(shape, "type", &header.header_type, &at)?;
             if by_id.insert(header.id, instances.len()).is_some() {
                 return Err(LoadError::malformed(
                     format!("id {} is taken", header.id),
@@ -209,8 +214,7 @@ impl Layout {
     }
 
     pub fn find(&self, name: &str, at: &str) -> Result<usize, LoadError> {
-        let found = self.by_name.get(name).copied();
-        found.ok_or_else(|| LoadError::malformed(format!("there is no header {name}"), at))
+        LoadError::found(self.by_name.get(name).copied(), "header", name, at)
     }
 
     /// A header that has a form on the wire, which metadata has not.
@@ -224,12 +228,12 @@ impl Layout {
 
     pub fn find_stack(&self, name: &str, at: &str) -> Result<usize, LoadError> {
         let found = self.stack_by_name.get(name).copied();
-        found.ok_or_else(|| LoadError::malformed(format!("there is no header stack {name}"), at))
+        LoadError::found(found, "header stack", name, at)
     }
 
     pub fn find_union(&self, name: &str, at: &str) -> Result<&[usize], LoadError> {
         let found = self.unions.get(name).map(Vec::as_slice);
-        found.ok_or_else(|| LoadError::malformed(format!("there is no header union {name}"), at))
+        LoadError::found(found, "header union", name, at)
     }
 
     /// The slot of a field, `$valid$` included.
@@ -443,9 +447,7 @@ fn unions(
             .header_union_types
             .iter()
             .find(|t| t.name == union.union_type);
-        let union_type = union_type.ok_or_else(|| {
-            LoadError::malformed(format!("there is no union type {}", union.union_type), &at)
-        })?;
+        let union_type = LoadError::found(union_type, "union type", &union.union_type, &at)?;
         let names: Vec<_> = union_type
             .headers
             .iter()
@@ -495,9 +497,7 @@ fn stacks(
         let at = format!("header union stack {} of {}", stack.name, stack.union_type);
         let (mut elements, mut members) = (Vec::new(), Vec::new());
         for id in &stack.header_union_ids {
-            let (headers, names) = union_by_id
-                .get(id)
-                .ok_or_else(|| LoadError::malformed(format!("there is no union {id}"), &at))?;
+            let (headers, names) = LoadError::found(union_by_id.get(id), "union", id, &at)?;
             count(headers.len(), &at)?;
             elements.push(headers.clone());
             members.clone_from(names);
@@ -541,9 +541,6 @@ fn check_alike(
 }
 
 fn resolve(ids: &[u32], by_id: &HashMap<u32, usize>, at: &str) -> Result<Vec<usize>, LoadError> {
-    let find = |id| {
-        let found = by_id.get(id).copied();
-        found.ok_or_else(|| LoadError::malformed(format!("there is no header {id}"), at))
-    };
+    let find = |id| LoadError::found(by_id.get(id).copied(), "header", id, at);
     ids.iter().map(find).collect()
 }

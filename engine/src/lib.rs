@@ -102,7 +102,6 @@ mod layout;
 mod live;
 mod load;
 mod meter;
-mod of_program;
 mod p4info;
 mod parser;
 mod pass;
@@ -123,6 +122,7 @@ pub use controller_header::{ControllerHeader, ControllerHeaders, Metadata};
 pub use counter::{Counter, CounterCell};
 pub use digest::{Digest, DigestMessage, DigestType, DigestValue};
 pub use error::{ControlError, ErrorKind, LoadError};
+pub use hash::{csum16, sum16};
 pub use meter::{Color, Meter, MeterCell, MeterConfig, MeterUnit};
 pub use p4info::{
     ActionInfo, ArrayInfo, DigestInfo, FieldInfo, MetadataInfo, P4Info, ProfileInfo, TableInfo,

@@ -1,6 +1,7 @@
 //! Two-rate three-colour meters, colour-blind (RFC 2698), refilled in whole microseconds as in
 //! BMv2. Time comes from the caller.
 
+use super::counter::cell;
 use super::error::ControlError;
 
 /// A packet's colour, as the number that v1model gives it.
@@ -60,48 +61,29 @@ impl MeterConfig {
             "meter {name}: the peak rate must not be below the committed rate"
         )))
     }
+
+    /// Tokens in full buckets: the peak and the committed one.
+    fn depths(self) -> [u128; 2] {
+        [self.pburst, self.cburst].map(|burst| u128::from(burst) * MICRO)
+    }
 }
 
 /// Tokens are kept in millionths of a unit: a rate per second adds `rate` of them a microsecond.
 const MICRO: u128 = 1_000_000;
 
-#[derive(Debug, Clone, Copy)]
-struct Bucket {
-    rate: u64,
-    depth: u128,
-    tokens: u128,
-}
-
-impl Bucket {
-    fn full(rate: u64, burst: u64) -> Bucket {
-        let depth = u128::from(burst) * MICRO;
-        Bucket {
-            rate,
-            depth,
-            tokens: depth,
-        }
-    }
-
-    fn refill(&mut self, elapsed_us: u64) {
-        let gained = u128::from(self.rate) * u128::from(elapsed_us);
-        self.tokens = (self.tokens + gained).min(self.depth);
-    }
-
-    fn take(&mut self, units: u32) -> bool {
-        let wanted = u128::from(units) * MICRO;
-        let enough = self.tokens >= wanted;
-        if enough {
-            self.tokens -= wanted;
-        }
-        enough
-    }
+/// Takes tokens for some units from a bucket. Returns false, and takes none, if there are too few.
+fn take(tokens: &mut u128, units: u32) -> bool {
+    let left = tokens.checked_sub(u128::from(units) * MICRO);
+    *tokens = left.unwrap_or(*tokens);
+    left.is_some()
 }
 
 /// One meter: unconfigured (every packet is green) or two token buckets.
 #[derive(Debug, Clone, Default)]
 pub struct MeterCell {
     config: Option<MeterConfig>,
-    buckets: Option<(Bucket, Bucket)>,
+    /// Tokens of the peak and the committed bucket.
+    tokens: [u128; 2],
     last_us: u64,
 }
 
@@ -124,8 +106,7 @@ impl MeterCell {
             config.check(name)?;
         }
         self.config = config;
-        self.buckets =
-            config.map(|c| (Bucket::full(c.pir, c.pburst), Bucket::full(c.cir, c.cburst)));
+        self.tokens = config.map_or([0; 2], MeterConfig::depths);
         Ok(())
     }
 
@@ -133,18 +114,22 @@ impl MeterCell {
     pub(super) fn execute(&mut self, unit: MeterUnit, bytes: u32, now_us: u64) -> Color {
         let elapsed = now_us.saturating_sub(self.last_us);
         self.last_us = self.last_us.max(now_us);
-        let Some((peak, committed)) = &mut self.buckets else {
+        let Some(config) = self.config else {
             return Color::Green;
         };
-        peak.refill(elapsed);
-        committed.refill(elapsed);
+        let buckets = self.tokens.iter_mut().zip([config.pir, config.cir]);
+        for ((tokens, rate), depth) in buckets.zip(config.depths()) {
+            let gained = u128::from(rate) * u128::from(elapsed);
+            *tokens = (*tokens + gained).min(depth);
+        }
         let units = match unit {
             MeterUnit::Packets => 1,
             MeterUnit::Bytes => bytes,
         };
-        if !peak.take(units) {
+        let [peak, committed] = &mut self.tokens;
+        if !take(peak, units) {
             Color::Red
-        } else if !committed.take(units) {
+        } else if !take(committed, units) {
             Color::Yellow
         } else {
             Color::Green
@@ -187,9 +172,9 @@ impl Meter {
     /// # Errors
     /// The index is outside the array.
     pub fn read(&self, index: u64) -> Result<Option<MeterConfig>, ControlError> {
-        let cell = usize::try_from(index).ok().and_then(|i| self.cells.get(i));
-        cell.map(MeterCell::config)
-            .ok_or_else(|| self.outside(index))
+        let found = cell(index, self.cells.len());
+        let found = found.map(|at| self.cells[at].config());
+        found.ok_or_else(|| self.outside(index))
     }
 
     /// Configures one cell; `None` removes its configuration.
@@ -197,22 +182,15 @@ impl Meter {
     /// # Errors
     /// The index is outside the array, or the rates contradict each other.
     pub fn write(&mut self, index: u64, config: Option<MeterConfig>) -> Result<(), ControlError> {
-        let name = self.name.clone();
-        self.cell_mut(index)?.configure(&name, config)
-    }
-
-    fn cell_mut(&mut self, index: u64) -> Result<&mut MeterCell, ControlError> {
-        let error = self.outside(index);
-        let at = usize::try_from(index).ok();
-        at.and_then(|at| self.cells.get_mut(at)).ok_or(error)
+        let found = cell(index, self.cells.len());
+        let found = found.ok_or_else(|| self.outside(index))?;
+        self.cells[found].configure(&self.name, config)
     }
 
     /// Colours a packet; `None` if the index is outside the array, which changes nothing.
     pub(super) fn execute(&mut self, index: u64, bytes: u32, now_us: u64) -> Option<Color> {
-        let cell = usize::try_from(index)
-            .ok()
-            .and_then(|i| self.cells.get_mut(i))?;
-        Some(cell.execute(self.unit, bytes, now_us))
+        let at = cell(index, self.cells.len())?;
+        Some(self.cells[at].execute(self.unit, bytes, now_us))
     }
 
     fn outside(&self, index: u64) -> ControlError {

@@ -62,8 +62,7 @@ impl<'a> NodeNames<'a> {
     pub fn find(&self, name: Option<&str>) -> Result<Next, LoadError> {
         let Some(name) = name else { return Ok(None) };
         let found = self.names.get(name).copied();
-        let missing = || LoadError::malformed(format!("there is no node {name}"), &self.at);
-        found.map(Some).ok_or_else(missing)
+        LoadError::found(found, "node", name, &self.at).map(Some)
     }
 }
 

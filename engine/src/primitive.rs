@@ -235,13 +235,7 @@ impl Names<'_> {
             }
             // v1model's receiver has no meaning to simple_switch either.
             ("generate_digest", [_receiver, list]) => {
-                let id = scope.constant(list)?;
-                let found = u32::try_from(&id)
-                    .ok()
-                    .and_then(|id| self.learn_lists.get(&id).copied());
-                Instruction::Digest(found.ok_or_else(|| {
-                    LoadError::malformed(format!("there is no learn list {id}"), scope.at)
-                })?)
+                Instruction::Digest(find_list(&self.learn_lists, list, "learn list", scope)?)
             }
             (op, terms) => {
                 let parameters = plural(terms.len() as u64, "parameter");
@@ -252,11 +246,7 @@ impl Names<'_> {
     }
 
     fn fields(&self, term: &Term, scope: &Scope) -> Result<usize, LoadError> {
-        let id = scope.constant(term)?;
-        let found = u32::try_from(&id)
-            .ok()
-            .and_then(|id| self.field_lists.get(&id).copied());
-        found.ok_or_else(|| LoadError::malformed(format!("there is no field list {id}"), scope.at))
+        find_list(&self.field_lists, term, "field list", scope)
     }
 }
 
@@ -269,8 +259,20 @@ fn find(
     kind: &str,
     scope: &Scope,
 ) -> Result<usize, LoadError> {
-    let found = names.get(name).copied();
-    found.ok_or_else(|| LoadError::malformed(format!("there is no {kind} {name}"), scope.at))
+    LoadError::found(names.get(name).copied(), kind, name, scope.at)
+}
+
+/// The list that a primitive names by its id.
+fn find_list(
+    lists: &HashMap<u32, usize>,
+    term: &Term,
+    kind: &str,
+    scope: &Scope,
+) -> Result<usize, LoadError> {
+    let id = scope.constant(term)?;
+    let known = u32::try_from(&id).ok();
+    let found = known.and_then(|id| lists.get(&id).copied());
+    LoadError::found(found, kind, id, scope.at)
 }
 
 /// Headers are assigned as they stand in the packet's vector, so they must be of one type.

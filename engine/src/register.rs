@@ -160,10 +160,8 @@ impl Register {
 
     /// Copies a cell's low bits to `slot`; an index outside the array copies nothing.
     pub(super) fn read_into(&self, index: u64, slot: Slot, buffer: &mut [u8]) {
-        match self.cell(index) {
-            Some(cell) if cell.width == slot.width => cell.copy_to(&self.bytes, slot, buffer),
-            Some(cell) => slot.store_big(buffer, &cell.load_big(&self.bytes)),
-            None => {}
+        if let Some(cell) = self.cell(index) {
+            slot.store_big(buffer, &cell.load_big(&self.bytes));
         }
     }
 

@@ -96,14 +96,13 @@ impl Standard {
             slot.map(Field::of_slot)
         };
         let required = |field: &str| {
-            find("standard_metadata", field).ok_or_else(|| {
-                LoadError::malformed(format!("there is no field {field}"), "standard_metadata")
-            })
+            let found = find("standard_metadata", field);
+            LoadError::found(found, "field", field, "standard_metadata")
         };
         let standard = |field: &str| find("standard_metadata", field).unwrap_or(Field::Absent);
         let intrinsic = |field: &str| find("intrinsic_metadata", field).unwrap_or(Field::Absent);
         let queueing = |field: &str| find("queueing_metadata", field).unwrap_or(Field::Absent);
-        let found = Standard {
+        Ok(Standard {
             ingress_port: required("ingress_port")?,
             egress_spec: required("egress_spec")?,
             egress_port: required("egress_port")?,
@@ -121,36 +120,6 @@ impl Standard {
             deq_timedelta: queueing("deq_timedelta"),
             deq_qdepth: queueing("deq_qdepth"),
             qid: queueing("qid"),
-        };
-        let known = KNOWN_ALIASES;
-        let alias = program
-            .field_aliases
-            .iter()
-            .find(|(alias, _)| !known.contains(&&**alias));
-        match alias {
-            Some((alias, _)) => Err(LoadError::unsupported(
-                format!("field alias {alias}"),
-                "field_aliases",
-            )),
-            None => Ok(found),
-        }
+        })
     }
 }
-
-/// What a program may alias. `lf_field_list`, `resubmit_flag` and `recirculate_flag` are what
-/// older compilers kept of requests that primitives make now; nothing reads them.
-const KNOWN_ALIASES: [&str; 13] = [
-    "intrinsic_metadata.egress_global_timestamp",
-    "intrinsic_metadata.egress_rid",
-    "intrinsic_metadata.ingress_global_timestamp",
-    "intrinsic_metadata.lf_field_list",
-    "intrinsic_metadata.mcast_grp",
-    "intrinsic_metadata.priority",
-    "intrinsic_metadata.recirculate_flag",
-    "intrinsic_metadata.resubmit_flag",
-    "queueing_metadata.deq_qdepth",
-    "queueing_metadata.deq_timedelta",
-    "queueing_metadata.enq_qdepth",
-    "queueing_metadata.enq_timestamp",
-    "queueing_metadata.qid",
-];

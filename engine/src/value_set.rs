@@ -87,7 +87,7 @@ impl ValueSet {
         let priority = if self.key.has_priority() { PRIORITY } else { 0 };
         let (mut matcher, mut canonical) = (self.key.matcher(), Vec::new());
         for (at, member) in members.iter().enumerate() {
-            let owner = Owner::ValueSet(&self.name);
+            let owner = Owner("value set", &self.name);
             let (key, written) = self.key.encode(owner, member, priority)?;
             if matcher.find(&key).is_some() {
                 let text = format!("value set {}: member {at} is there twice", self.name);

@@ -26,7 +26,7 @@ impl Interface {
         let index = if_nametoindex(name)?;
         let socket = packet_socket::open()?;
         // The kernel removes VLAN tags from frames and passes them as control data.
-        packet_socket::set_option(&socket, libc::PACKET_AUXDATA, &1i32)?;
+        packet_socket::set_option(&socket, libc::SOL_PACKET, libc::PACKET_AUXDATA, &1i32)?;
         packet_socket::bind(&socket, index, libc::ETH_P_ALL as u16)?;
         Ok(Interface(socket))
     }
@@ -86,7 +86,7 @@ impl Interface {
         frame.truncate(len);
         let own = address.sll_pkttype == libc::PACKET_OUTGOING;
         let words = message.msg_controllen / size_of::<u64>();
-        let tag = packet_socket::vlan_tag(&control[..words.min(control.len())]);
+        let tag = packet_socket::vlan_tag_of(&control[..words.min(control.len())]);
         Ok(Some((frame, own, tag)))
     }
 }

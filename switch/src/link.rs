@@ -1,5 +1,6 @@
 //! An impaired link: two ports joined by wires, without a program.
 
+use std::future::ready;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -93,7 +94,7 @@ impl Link {
     /// # Errors
     /// The forwarding thread ended by itself.
     pub async fn stop(self) -> Result<(), SwitchError> {
-        self.0.stop().await
+        self.run_until(ready(())).await
     }
 }
 

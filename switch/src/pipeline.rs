@@ -9,7 +9,7 @@ use ultima_p4runtime::v1::{
 
 use crate::device_config;
 use crate::digests::Digests;
-use crate::engine::{self, Engine, Limits, LoadError};
+use crate::engine::{Engine, Limits, LoadError};
 use crate::grpc;
 use crate::p4info;
 use crate::target::{Refusal, Target};
@@ -33,42 +33,40 @@ pub(crate) struct Loader {
 impl Loader {
     /// Loads what `config` describes.
     pub(crate) fn load(&self, config: ForwardingPipelineConfig) -> Result<Pipeline, ConfigError> {
-        let mut pipeline = match &self.target {
-            None => Pipeline::load(config, self.limits.clone())?,
-            Some(target) => {
-                let forwards = ForwardingPipelineConfig {
-                    p4_device_config: target.pipeline(&config.p4_device_config)?,
-                    ..config.clone()
-                };
-                let pipeline = Pipeline::load(forwards, self.limits.clone())?;
-                Pipeline {
-                    config,
-                    target: Some(target.clone()),
-                    ..pipeline
-                }
-            }
-        };
-        pipeline.engine.seed(self.seed);
-        Ok(pipeline)
+        match config.p4info {
+            Some(_) => self.load_bare(config),
+            None => Err(ConfigError::NoP4Info),
+        }
     }
 
-    /// Loads a program without its P4Info. Packets run through it, but controllers have no access to it.
-    pub(crate) fn load_bare(&self, json: Vec<u8>) -> Result<Pipeline, ConfigError> {
-        let converted = match &self.target {
-            None => None,
-            Some(target) => Some(target.pipeline(&json)?),
+    /// The same for a config that may lack the P4Info. Without it, packets run through the program, but controllers have no
+    /// access to it.
+    pub(crate) fn load_bare(
+        &self,
+        config: ForwardingPipelineConfig,
+    ) -> Result<Pipeline, ConfigError> {
+        let device_config = &config.p4_device_config;
+        let converted = self.target.as_ref().map(|it| it.pipeline(device_config));
+        let converted = converted.transpose()?;
+        let json = device_config::json(converted.as_ref().unwrap_or(device_config))?;
+        if json.is_empty() {
+            return Err(ConfigError::NoDeviceConfig);
+        }
+        let limits = self.limits.clone();
+        let mut engine = match &config.p4info {
+            Some(described) => p4info::load(&json, described, limits)?,
+            None => Engine::load_bare(&json, limits)?,
         };
-        let program = converted.as_ref().unwrap_or(&json);
-        let described = engine::P4Info::of_program(program)?;
-        let engine = Engine::load(program, &described, self.limits.clone())?;
-        let config = ForwardingPipelineConfig {
-            p4_device_config: json,
-            ..ForwardingPipelineConfig::default()
-        };
-        let mut pipeline = Pipeline::new(engine, config);
-        pipeline.target.clone_from(&self.target);
-        pipeline.engine.seed(self.seed);
-        Ok(pipeline)
+        engine.seed(self.seed);
+        Ok(Pipeline {
+            digests: Digests::new(engine.digests().clone()),
+            target: self.target.clone(),
+            next_scan: 0,
+            engine,
+            config,
+            groups: BTreeMap::new(),
+            sessions: BTreeMap::new(),
+        })
     }
 }
 
@@ -141,31 +139,5 @@ impl Pipeline {
             self.next_scan = now + SCAN_INTERVAL;
         }
         found
-    }
-
-    /// Loads what `config` describes.
-    pub(crate) fn load(
-        config: ForwardingPipelineConfig,
-        limits: Limits,
-    ) -> Result<Pipeline, ConfigError> {
-        let described = config.p4info.as_ref().ok_or(ConfigError::NoP4Info)?;
-        let json = device_config::json(&config.p4_device_config)?;
-        if json.is_empty() {
-            return Err(ConfigError::NoDeviceConfig);
-        }
-        let engine = p4info::load(&json, described, limits)?;
-        Ok(Pipeline::new(engine, config))
-    }
-
-    fn new(engine: Engine, config: ForwardingPipelineConfig) -> Pipeline {
-        Pipeline {
-            digests: Digests::new(engine.digests().clone()),
-            target: None,
-            next_scan: 0,
-            engine,
-            config,
-            groups: BTreeMap::new(),
-            sessions: BTreeMap::new(),
-        }
     }
 }

@@ -1,6 +1,5 @@
 //! A forwarding thread and the gRPC server beside it, until they end.
 
-use std::future::ready;
 use std::io;
 use std::net::SocketAddr;
 use std::thread;
@@ -136,14 +135,6 @@ impl Running {
                 "the thread ended unexpectedly",
             ))),
         }
-    }
-
-    /// Stops.
-    ///
-    /// # Errors
-    /// The forwarding thread ended by itself.
-    pub(crate) async fn stop(self) -> Result<(), SwitchError> {
-        self.until(ready(())).await
     }
 }
 

@@ -1,12 +1,12 @@
 //! A running switch: its forwarding thread and its gRPC server.
 
+use std::future::ready;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use ultima_grpc::tls::TlsError;
-use ultima_p4runtime::config::v1::P4Info;
 use ultima_p4runtime::text;
 use ultima_p4runtime::v1::ForwardingPipelineConfig;
 
@@ -102,7 +102,7 @@ impl Switch {
     /// # Errors
     /// The forwarding thread ended by itself.
     pub async fn stop(self) -> Result<(), SwitchError> {
-        self.running.stop().await
+        self.run_until(ready(())).await
     }
 }
 
@@ -204,14 +204,10 @@ fn check_ports(ports: &[PortConfig], cpu_port: Option<u16>) -> Result<(), Switch
 }
 
 fn load(files: ProgramFiles, loader: &Loader) -> Result<Pipeline, SwitchError> {
-    let Some(p4info) = files.p4info else {
-        return Ok(loader.load_bare(files.json)?);
-    };
-    let p4info: P4Info = text::parse(&p4info)?;
     let config = ForwardingPipelineConfig {
-        p4info: Some(p4info),
+        p4info: files.p4info.as_deref().map(text::parse).transpose()?,
         p4_device_config: files.json,
         cookie: None,
     };
-    Ok(loader.load(config)?)
+    Ok(loader.load_bare(config)?)
 }

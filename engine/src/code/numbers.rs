@@ -240,7 +240,7 @@ fn extraction(header: usize, layout: &Layout) -> Option<Op> {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::super::super::{Engine, Limits, P4Info, QueueInfo};
+    use super::super::super::{Engine, Limits, QueueInfo};
 
     fn sum(left: Value, right: Value) -> Value {
         json!({"type": "expression", "value": {"op": "+", "left": left, "right": right}})
@@ -270,8 +270,7 @@ mod tests {
         narrow.truncate(1);
         narrow.extend(assignments);
         let program = serde_json::to_vec(&program).unwrap();
-        let p4info = P4Info::of_program(&program).unwrap();
-        let mut engine = Engine::load(&program, &p4info, Limits::default()).unwrap();
+        let mut engine = Engine::load_bare(&program, Limits::default()).unwrap();
         let mut frame = [0; 97];
         (frame[3], frame[7], frame[96]) = (a, b, n);
         let (mut copies, mut out) = (Vec::new(), Vec::new());

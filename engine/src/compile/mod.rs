@@ -191,9 +191,7 @@ impl Scope<'_> {
     /// The register array of a name.
     pub fn register(&self, name: &str) -> Result<usize, LoadError> {
         let found = self.registers.iter().position(|(known, _)| known == name);
-        found.ok_or_else(|| {
-            LoadError::malformed(format!("there is no register array {name}"), self.at)
-        })
+        LoadError::found(found, "register array", name, self.at)
     }
 
     fn operation(&self, term: &Term, operation: &Operation) -> Result<Num, LoadError> {

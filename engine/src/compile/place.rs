@@ -118,13 +118,7 @@ impl Scope<'_> {
             }
             Term::UnionStackField(stack, member, field) => {
                 let stack = self.layout.find_stack(stack, self.at)?;
-                let members = &self.layout.stacks[stack].members;
-                let member = members
-                    .iter()
-                    .position(|name| name == member)
-                    .ok_or_else(|| {
-                        LoadError::malformed(format!("the union has no member {member}"), self.at)
-                    })?;
+                let member = self.layout.stacks[stack].member(member, self.at)?;
                 self.late(last_of(stack, member), field)
             }
             Term::Operation(operation) if operation.op == "access_field" => {

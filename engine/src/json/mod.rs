@@ -8,29 +8,18 @@ use serde::Deserialize;
 use serde::de::{Error, IgnoredAny};
 use serde_json::Value;
 
+use super::bits::Slot;
 use super::error::LoadError;
+use super::layout::Layout;
 pub(super) use term::{Operand, Operation, Term, bitwidth, hex};
 
-/// Where the source has an object. Only people look at it, so whatever is not as expected is left
-/// out instead of refused.
-#[derive(Debug, Clone, Default)]
+/// Where the source has an object.
+#[derive(Debug, Clone, Default, Deserialize)]
 pub(super) struct SourceInfo {
     pub filename: Option<String>,
     pub line: Option<u32>,
+    #[serde(rename = "source_fragment")]
     pub fragment: Option<String>,
-}
-
-impl<'de> Deserialize<'de> for SourceInfo {
-    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<SourceInfo, D::Error> {
-        let info = Value::deserialize(from)?;
-        let text = |key: &str| info.get(key).and_then(Value::as_str).map(str::to_owned);
-        let line = info.get("line").and_then(Value::as_u64);
-        Ok(SourceInfo {
-            filename: text("filename"),
-            line: line.and_then(|line| line.try_into().ok()),
-            fragment: text("source_fragment"),
-        })
-    }
 }
 
 /// Attributes without a meaning for execution.
@@ -272,10 +261,9 @@ objects! {
         source_info: SourceInfo,
     }
 
-    ActionProfile ignores id, source_info {
+    ActionProfile ignores id, max_size, source_info {
         name: String,
         selector: Option<Selector>,
-        max_size: Option<u64>,
     }
 
     /// How a member of a group is picked.
@@ -391,6 +379,17 @@ impl<'de> Deserialize<'de> for Field {
             width,
             signed,
         })
+    }
+}
+
+impl FieldList {
+    /// The list's fields.
+    pub fn slots(&self, layout: &Layout, at: &str) -> Result<Vec<Slot>, LoadError> {
+        let slot = |element| match Term::parse(element, at)? {
+            Term::Field(header, field) => layout.field(&header, &field, at),
+            other => Err(LoadError::unsupported(format!("{other:?}"), at)),
+        };
+        self.elements.iter().map(slot).collect()
     }
 }
 

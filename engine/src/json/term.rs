@@ -19,6 +19,8 @@ pub(crate) enum Term {
     HeaderStack(String),
     HeaderUnion(String),
     HeaderUnionStack(String),
+    /// A member of the next union of a stack.
+    UnionStack(String, String),
     /// A field of the last valid header of a stack.
     StackField(String, String),
     /// A field of a member of the last valid union of a stack.
@@ -84,6 +86,10 @@ impl Term {
             "header_stack" | "stack" => Term::HeaderStack(name()?),
             "header_union" => Term::HeaderUnion(name()?),
             "header_union_stack" => Term::HeaderUnionStack(name()?),
+            "union_stack" => {
+                let [stack, member] = texts(value, at)?;
+                Term::UnionStack(stack, member)
+            }
             "stack_field" => {
                 let [stack, field] = texts(value, at)?;
                 Term::StackField(stack, field)

@@ -15,7 +15,7 @@ use super::super::p4info::{ArrayInfo, P4Info};
 use super::super::register::Register;
 use super::super::value_set::ValueSet;
 
-pub(in super::super) fn indirect_counters(
+pub(super) fn indirect_counters(
     file: &json::Program,
 ) -> impl Iterator<Item = (&json::CounterArray, u64)> {
     let indirect = file
@@ -25,16 +25,14 @@ pub(in super::super) fn indirect_counters(
     indirect.map(|counter| (counter, counter.size.unwrap_or(0)))
 }
 
-pub(in super::super) fn indirect_meters(
-    file: &json::Program,
-) -> impl Iterator<Item = &json::MeterArray> {
+pub(super) fn indirect_meters(file: &json::Program) -> impl Iterator<Item = &json::MeterArray> {
     file.meter_arrays.iter().filter(|meter| !meter.is_direct)
 }
 
 /// All arrays in their initial state.
 pub(super) fn state(
     file: &json::Program,
-    p4info: &P4Info,
+    p4info: Option<&P4Info>,
     value_sets: Vec<ValueSet>,
     limits: &Limits,
 ) -> Result<State, LoadError> {
@@ -44,7 +42,12 @@ pub(super) fn state(
     };
     let mut counters = Vec::new();
     for (counter, size) in indirect_counters(file) {
-        let id = array_id("counter", &counter.name, size, &p4info.counters)?;
+        let id = array_id(
+            "counter",
+            &counter.name,
+            size,
+            p4info.map(|it| &it.counters),
+        )?;
         let size = cells.take("counter", &counter.name, size, 1)?;
         let (name, cells) = (counter.name.clone(), vec![CounterCell::default(); size]);
         let cells = cells.into();
@@ -52,7 +55,12 @@ pub(super) fn state(
     }
     let mut meters = Vec::new();
     for meter in indirect_meters(file) {
-        let id = array_id("meter", &meter.name, meter.size, &p4info.meters)?;
+        let id = array_id(
+            "meter",
+            &meter.name,
+            meter.size,
+            p4info.map(|it| &it.meters),
+        )?;
         let size = cells.take("meter", &meter.name, meter.size, METER_WORDS)?;
         let (name, cells) = (meter.name.clone(), vec![MeterCell::default(); size]);
         meters.push(Meter {
@@ -65,8 +73,14 @@ pub(super) fn state(
     let mut registers = Vec::new();
     for register in &file.register_arrays {
         let (name, width) = (&register.name, register.bitwidth);
-        let id = array_id("register", name, register.size, &p4info.registers)?;
-        let signed = p4info.registers.get(name).is_some_and(|found| found.signed);
+        let id = array_id(
+            "register",
+            name,
+            register.size,
+            p4info.map(|it| &it.registers),
+        )?;
+        let found = p4info.and_then(|it| it.registers.get(name));
+        let signed = found.is_some_and(|found| found.signed);
         let words = u64::from(width.div_ceil(64).max(1));
         let size = cells.take("register", name, register.size, words)?;
         // A slot's first byte is a number of 32 bits.
@@ -106,8 +120,9 @@ fn array_id(
     kind: &str,
     name: &str,
     size: u64,
-    listed: &HashMap<String, ArrayInfo>,
+    listed: Option<&HashMap<String, ArrayInfo>>,
 ) -> Result<u32, LoadError> {
+    let Some(listed) = listed else { return Ok(0) };
     match listed.get(name) {
         None => Err(LoadError::p4info(format!(
             "the P4Info has no {kind} {name}"

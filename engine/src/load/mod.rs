@@ -9,9 +9,8 @@ use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-pub(super) use self::arrays::{indirect_counters, indirect_meters};
+use self::arrays::{indirect_counters, indirect_meters};
 use self::table::Loader;
-pub(super) use self::table::kind_of;
 use super::bits::Slot;
 use super::checksum::{Calculation, Checksum};
 use super::code::{Code, Source};
@@ -19,7 +18,7 @@ use super::controller_header::ControllerHeaders;
 use super::deparser::Deparser;
 use super::digest;
 use super::error::LoadError;
-use super::json::{self, Term};
+use super::json;
 use super::layout::Layout;
 use super::p4info::P4Info;
 use super::parser::Parser;
@@ -36,7 +35,25 @@ impl Engine {
     /// Anything the format has and this interpreter does not implement is refused by name, and so
     /// is a program whose objects are not those of the P4Info.
     pub fn load(json: &[u8], p4info: &P4Info, limits: Limits) -> Result<Engine, LoadError> {
+        Engine::load_with(json, Some(p4info), limits)
+    }
+
+    /// Loads a program without its P4Info, for packets alone: no object has an id, and only packets change its state.
+    ///
+    /// # Errors
+    /// As for [`Engine::load`].
+    pub fn load_bare(json: &[u8], limits: Limits) -> Result<Engine, LoadError> {
+        Engine::load_with(json, None, limits)
+    }
+
+    fn load_with(
+        json: &[u8],
+        p4info: Option<&P4Info>,
+        limits: Limits,
+    ) -> Result<Engine, LoadError> {
         let file = json::parse(json)?;
+        let nothing = P4Info::default();
+        let listed = p4info.unwrap_or(&nothing);
         refuse(&file)?;
         let layout = Layout::new(&file)?;
         let standard = Standard::new(&file, &layout)?;
@@ -52,7 +69,7 @@ impl Engine {
             .map(|c| Calculation::new(c, &layout));
         let calculations = calculations.collect::<Result<Vec<_>, _>>()?;
         let (field_lists, field_list_ids) = field_lists(&file, &layout)?;
-        let (digests, learn_lists, learn_list_ids) = digest::load(&file, p4info, &layout)?;
+        let (digests, learn_lists, learn_list_ids) = digest::load(&file, listed, &layout)?;
         let names = Names {
             layout: &layout,
             registers: &registers,
@@ -88,7 +105,7 @@ impl Engine {
         let mut state = arrays::state(&file, p4info, value_sets, &limits)?;
         let longest = actions.iter().map(|action| action.args_bytes).max();
         state.args = vec![0; longest.unwrap_or_default()];
-        check_any_there(&file, p4info)?;
+        check_any_there(&file, listed)?;
 
         let pre = Pre::new(limits.groups, limits.sessions, limits.replicas);
         let code = Code::new(Source {
@@ -115,7 +132,7 @@ impl Engine {
             code,
             actions,
             symbols: Arc::new(Symbols::new(&file)),
-            controller_headers: ControllerHeaders::new(p4info, &layout)?.into(),
+            controller_headers: ControllerHeaders::new(listed, &layout)?.into(),
             layout,
         };
         Ok(Engine::assemble(
@@ -161,15 +178,8 @@ fn field_lists(file: &json::Program, layout: &Layout) -> Result<FieldLists, Load
     let (mut lists, mut by_id) = (Vec::new(), HashMap::new());
     for list in &file.field_lists {
         let at = format!("field list {}", list.name);
-        let slots = list
-            .elements
-            .iter()
-            .map(|element| match Term::parse(element, &at)? {
-                Term::Field(header, field) => layout.field(&header, &field, &at),
-                other => Err(LoadError::unsupported(format!("{other:?}"), &at)),
-            });
         by_id.insert(list.id, lists.len());
-        lists.push(slots.collect::<Result<_, _>>()?);
+        lists.push(list.slots(layout, &at)?);
     }
     Ok((lists, by_id))
 }

@@ -17,7 +17,8 @@ pub(super) struct Profiles<'a> {
 
 struct Found<'a> {
     profile: &'a json::ActionProfile,
-    listed: &'a ProfileInfo,
+    /// `None` without a P4Info. Then the profile stays empty.
+    listed: Option<&'a ProfileInfo>,
     /// Those of its tables; `None` before the first of them.
     actions: Option<Vec<Signature>>,
 }
@@ -31,13 +32,18 @@ pub(super) struct Attached {
 }
 
 impl<'a> Profiles<'a> {
-    pub fn new(file: &'a json::Program, p4info: &'a P4Info) -> Result<Profiles<'a>, LoadError> {
+    pub fn new(
+        file: &'a json::Program,
+        p4info: Option<&'a P4Info>,
+    ) -> Result<Profiles<'a>, LoadError> {
         let profiles = file.pipelines.iter().flat_map(|p| &p.action_profiles);
         let found = profiles.map(|profile| {
             let name = &profile.name;
             let missing = || LoadError::p4info(format!("the P4Info has no action profile {name}"));
-            let listed = p4info.profiles.get(name).ok_or_else(missing)?;
-            if listed.with_selector != profile.selector.is_some() {
+            let find = |p4info: &'a P4Info| p4info.profiles.get(name).ok_or_else(missing);
+            let listed = p4info.map(find).transpose()?;
+            let with_selector = profile.selector.is_some();
+            if listed.is_some_and(|listed| listed.with_selector != with_selector) {
                 let what = format!("only one of them gives action profile {name} a selector");
                 return Err(LoadError::p4info(what));
             }
@@ -61,14 +67,16 @@ impl<'a> Profiles<'a> {
     ) -> Result<Attached, LoadError> {
         let name = table.action_profile.as_deref();
         let name = name.ok_or_else(|| LoadError::malformed("no action_profile", at))?;
-        let mut found = self.found.iter().position(|one| one.profile.name == name);
-        if let Some(wrong) = found.filter(|found| Some(self.found[*found].listed.id) != listed) {
-            let name = &self.found[wrong].profile.name;
+        let found = self.found.iter().position(|one| one.profile.name == name);
+        let profile = LoadError::found(found, "action profile", name, at)?;
+        let Some(info) = self.found[profile].listed else {
+            let actions = Vec::new();
+            return Ok(Attached { profile, actions });
+        };
+        if Some(info.id) != listed {
             let what = format!("{at} has action profile {name}, in the P4Info another or none");
             return Err(LoadError::p4info(what));
         }
-        let missing = || LoadError::malformed(format!("there is no action profile {name}"), at);
-        let profile = found.take().ok_or_else(missing)?;
         let signatures = actions.iter().map(|action| action.signature.clone());
         let known = self.found[profile]
             .actions
@@ -89,23 +97,26 @@ impl<'a> Profiles<'a> {
     /// The profiles, empty.
     pub fn build(self, layout: &Layout, limits: &Limits) -> Result<Vec<Profile>, LoadError> {
         let built = self.found.into_iter().map(|found| {
-            let (profile, listed) = (found.profile, found.listed);
+            let profile = found.profile;
+            let (id, size, max_group_size) = (found.listed).map_or((0, 0, 0), |listed| {
+                (listed.id, listed.size, listed.max_group_size)
+            });
             let at = format!("action profile {}", profile.name);
-            check_size("number of members", listed.size, limits.table_entries, &at)?;
+            check_size("number of members", size, limits.table_entries, &at)?;
             let selector = profile.selector.as_ref().map(|selector| {
                 Ok(Selector {
                     hash: Calculation::of_selector(&profile.name, selector, layout)?,
-                    max_group_size: listed.max_group_size as usize,
+                    max_group_size: max_group_size as usize,
                 })
             });
             Ok(Profile::new(Declaration {
-                id: listed.id,
+                id,
                 name: profile.name.clone(),
                 actions: found.actions.unwrap_or_default(),
                 selector: selector.transpose()?,
-                size: listed.size as usize,
+                size: size as usize,
                 max_groups: limits.profile_groups,
-                max_weight: limits.profile_weight.min(listed.size as usize),
+                max_weight: limits.profile_weight.min(size as usize),
             }))
         });
         built.collect()

@@ -29,7 +29,8 @@ const MAX_PARAMS: u64 = 1 << 20;
 /// What tables are built from.
 pub(super) struct Loader<'a> {
     pub file: &'a json::Program,
-    pub p4info: &'a P4Info,
+    /// `None` if the program is loaded without one.
+    pub p4info: Option<&'a P4Info>,
     pub names: &'a Names<'a>,
     pub actions: &'a [Action],
     /// Parameters of the tables' actions so far.
@@ -85,8 +86,9 @@ impl Loader<'_> {
                 at,
             ));
         }
-        let listed = self.p4info.tables.get(&table.name);
-        if listed.is_none() && !table.key.is_empty() && table.entries.is_empty() {
+        let listed = self.p4info.and_then(|it| it.tables.get(&table.name));
+        let may_be_unlisted = self.p4info.is_none() || !table.entries.is_empty();
+        if listed.is_none() && !table.key.is_empty() && !may_be_unlisted {
             return Err(LoadError::p4info(format!(
                 "the P4Info has no table {}",
                 table.name
@@ -225,7 +227,11 @@ impl Loader<'_> {
                     }
                     (known.id, known.name.clone(), known.kind)
                 }
-                None => (index as u32 + 1, format!("{header}.{field}"), written),
+                None => {
+                    let target = || format!("{header}.{field}");
+                    let name = part.name.clone().unwrap_or_else(target);
+                    (index as u32 + 1, name, written)
+                }
             };
             let mask = match &part.mask {
                 Some(mask) => {
@@ -274,14 +280,13 @@ impl Loader<'_> {
                 ));
             }
             let found = self.actions.iter().position(|action| action.id == *id);
-            let at_action = found
-                .ok_or_else(|| LoadError::malformed(format!("there is no action {id}"), at))?;
+            let at_action = LoadError::found(found, "action", id, at)?;
             let action = &self.actions[at_action];
             self.count_params(action.params.len(), at)?;
             let (p4info_id, scope, params) = match listed {
                 Some(listed) => self.listed_action(listed, action, at)?,
                 // The control plane cannot see the table, so no id will ever be asked for.
-                None => (*id, ActionScope::Everywhere, unlisted_params(action)),
+                None => (*id, ActionScope::Everywhere, with_ids(action, 1..)),
             };
             let next = |label: &str| match table.next_tables.get(label) {
                 Some(next) => nodes.find(next.as_str()).map(Some),
@@ -320,7 +325,7 @@ impl Loader<'_> {
         at: &str,
     ) -> Result<(u32, ActionScope, Vec<TableParam>), LoadError> {
         let named = |(id, scope): &(u32, ActionScope)| {
-            let known = self.p4info.actions.get(id)?;
+            let known = self.p4info?.actions.get(id)?;
             (known.name == action.name).then_some((*id, *scope, known))
         };
         let Some((id, scope, known)) = listed.actions.iter().find_map(named) else {
@@ -443,9 +448,8 @@ impl Loader<'_> {
             .meter_arrays
             .iter()
             .find(|m| m.is_direct && m.name == *name);
-        let meter = found
-            .filter(|meter| meter.binding.as_deref() == Some(table.name.as_str()))
-            .ok_or_else(|| LoadError::malformed(format!("there is no direct meter {name}"), at))?;
+        let of_table = |meter: &&json::MeterArray| meter.binding.as_ref() == Some(&table.name);
+        let meter = LoadError::found(found.filter(of_table), "direct meter", name, at)?;
         let (header, field) = meter.result_target.as_ref().ok_or_else(|| {
             LoadError::malformed(format!("direct meter {name} has no result_target"), at)
         })?;
@@ -472,26 +476,21 @@ fn params(action: &Action, known: &ActionInfo) -> Result<Vec<TableParam>, LoadEr
         let what = format!("action {} has other parameters in the P4Info", action.name);
         return Err(LoadError::p4info(what));
     }
-    let both = action.params.iter().zip(&known.params);
-    let param = |(own, (id, name)): (&Param, &(u32, String))| TableParam {
-        id: *id,
-        name: name.clone(),
-        slot: own.slot,
-    };
-    Ok(both.map(param).collect())
+    Ok(with_ids(action, known.params.iter().map(|(id, _)| *id)))
 }
 
-fn unlisted_params(action: &Action) -> Vec<TableParam> {
-    let params = action.params.iter().enumerate();
-    let param = |(index, param): (usize, &Param)| TableParam {
-        id: index as u32 + 1,
+/// The parameters of an action with these ids.
+fn with_ids(action: &Action, ids: impl IntoIterator<Item = u32>) -> Vec<TableParam> {
+    let params = action.params.iter().zip(ids);
+    let param = |(param, id): (&Param, u32)| TableParam {
+        id,
         name: param.name.clone(),
         slot: param.slot,
     };
     params.map(param).collect()
 }
 
-pub(in super::super) fn kind_of(name: &str, at: &str) -> Result<MatchKind, LoadError> {
+fn kind_of(name: &str, at: &str) -> Result<MatchKind, LoadError> {
     Ok(match name {
         "exact" => MatchKind::Exact,
         "lpm" => MatchKind::Lpm,

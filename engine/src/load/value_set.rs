@@ -11,11 +11,14 @@ use super::check_size;
 /// The value sets of the file, empty.
 pub(super) fn value_sets(
     file: &json::Program,
-    p4info: &P4Info,
+    p4info: Option<&P4Info>,
     limits: &Limits,
 ) -> Result<Vec<ValueSet>, LoadError> {
     let sets = file.parse_vsets.iter().map(|set| {
         let (name, at) = (&set.name, format!("value set {}", set.name));
+        let Some(p4info) = p4info else {
+            return Ok(ValueSet::new(0, name.clone(), 0, &[]));
+        };
         let listed = p4info.value_sets.get(name);
         let listed = listed
             .ok_or_else(|| LoadError::p4info(format!("the P4Info has no value set {name}")))?;

@@ -127,9 +127,7 @@ fn find(
 ) -> Result<Option<usize>, LoadError> {
     let Some(name) = name else { return Ok(None) };
     let found = by_name.get(name.as_str()).copied();
-    found
-        .map(Some)
-        .ok_or_else(|| LoadError::malformed(format!("there is no state {name}"), at))
+    LoadError::found(found, "state", name, at).map(Some)
 }
 
 /// Translates an operation.
@@ -183,31 +181,17 @@ fn instruction(op: &json::ParserOp, names: &Names, at: &str) -> Result<Instructi
 /// The header that an extraction fills.
 fn target(json: &serde_json::Value, names: &Names, at: &str) -> Result<Target, LoadError> {
     let layout = names.layout;
-    if json.get("type").and_then(|kind| kind.as_str()) == Some("union_stack") {
-        let parts = json.get("value").and_then(|value| value.as_array());
-        let parts: Vec<_> = parts
-            .into_iter()
-            .flatten()
-            .filter_map(|v| v.as_str())
-            .collect();
-        let [stack, member] = parts[..] else {
-            return Err(LoadError::malformed("a union stack is [stack, member]", at));
-        };
-        let stack = layout.find_stack(stack, at)?;
-        let found = layout.stacks[stack]
-            .members
-            .iter()
-            .position(|name| name == member);
-        let member = found
-            .ok_or_else(|| LoadError::malformed(format!("the union has no member {member}"), at))?;
-        return Ok(Target::Next { stack, member });
-    }
     match Term::parse(json, at)? {
         Term::Header(name) => Ok(Target::Header(layout.find_on_wire(&name, at)?)),
         Term::HeaderStack(name) => Ok(Target::Next {
             stack: layout.find_stack(&name, at)?,
             member: 0,
         }),
+        Term::UnionStack(stack, member) => {
+            let stack = layout.find_stack(&stack, at)?;
+            let member = layout.stacks[stack].member(&member, at)?;
+            Ok(Target::Next { stack, member })
+        }
         other => Err(LoadError::unsupported(
             format!("extraction to {other:?}"),
             at,
@@ -259,9 +243,9 @@ impl Case {
         }
         let name = written(transition, at)?;
         let found = value_sets.iter().position(|set| set.name() == name);
-        let set = found
-            .ok_or_else(|| LoadError::malformed(format!("there is no value set {name}"), at))?;
-        if value_sets[set].widths() != widths {
+        let set = LoadError::found(found, "value set", name, at)?;
+        // A set that P4Info does not have stays empty.
+        if value_sets[set].id() != 0 && value_sets[set].widths() != widths {
             let what = format!("the key does not have the fields of value set {name}");
             return Err(LoadError::malformed(what, at));
         }

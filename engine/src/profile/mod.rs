@@ -227,7 +227,7 @@ impl Profile {
     }
 
     fn owner(&self) -> Owner<'_> {
-        Owner::Profile(&self.declared.name)
+        Owner("action profile", &self.declared.name)
     }
 
     fn missing(&self, kind: &'static str, id: u32) -> ControlError {

@@ -28,21 +28,13 @@ pub enum MatchKind {
     Optional,
 }
 
-/// The owner of a key, for errors.
+/// The owner of a key, for errors: its kind and its name.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Owner<'a> {
-    Table(&'a str),
-    ValueSet(&'a str),
-    Profile(&'a str),
-}
+pub(crate) struct Owner<'a>(pub &'static str, pub &'a str);
 
 impl fmt::Display for Owner<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Owner::Table(name) => write!(f, "table {name}"),
-            Owner::ValueSet(name) => write!(f, "value set {name}"),
-            Owner::Profile(name) => write!(f, "action profile {name}"),
-        }
+        write!(f, "{} {}", self.0, self.1)
     }
 }
 
@@ -383,7 +375,7 @@ mod tests {
 
     fn refused(key: &Key, matches: &[FieldMatch], priority: i32) -> String {
         let error = key
-            .encode(Owner::Table("t"), matches, priority)
+            .encode(Owner("table", "t"), matches, priority)
             .unwrap_err();
         let kind = match error.to_string().contains(" bits wide: ") {
             true => ErrorKind::OutOfRange,
@@ -401,7 +393,7 @@ mod tests {
             field(2, Match::Exact(vec![0, 2])),
         );
         let (encoded, written) = key
-            .encode(Owner::Table("t"), &[two.clone(), one.clone()], 0)
+            .encode(Owner("table", "t"), &[two.clone(), one.clone()], 0)
             .unwrap();
         assert_eq!(*encoded.value, [1, 2]);
         assert_eq!(written, [one.clone(), field(2, Match::Exact(vec![2]))]);
@@ -431,7 +423,7 @@ mod tests {
             ternary(vec![0x12, 0], vec![0xff, 0]),
             lpm(vec![10, 0, 0, 0], 8),
         ];
-        let (encoded, _) = key.encode(Owner::Table("t"), &both, 1).unwrap();
+        let (encoded, _) = key.encode(Owner("table", "t"), &both, 1).unwrap();
         assert_eq!(*encoded.value, [0x1200, 0x0a00_0000]);
         assert_eq!(*encoded.mask, [0xff00, 0xff00_0000]);
         assert!(refused(&key, &[ternary(vec![0x12, 1], vec![0xff, 0])], 1).contains("ignores"));
@@ -454,7 +446,7 @@ mod tests {
                 },
             )]
         };
-        let (encoded, _) = key.encode(Owner::Table("t"), &range(3, 9), 1).unwrap();
+        let (encoded, _) = key.encode(Owner("table", "t"), &range(3, 9), 1).unwrap();
         assert_eq!(
             encoded.ranges[0],
             Range {
@@ -479,7 +471,7 @@ mod tests {
         let mut key = key(&[(kind, inner)]);
         key.fields[0].outer_width = Some(outer);
         let priority = i32::from(key.has_priority());
-        let encoded = key.encode(Owner::Table("t"), &[field(1, given)], priority);
+        let encoded = key.encode(Owner("table", "t"), &[field(1, given)], priority);
         let encoded = encoded.map(|(key, _)| key);
         encoded.map_err(|error| error.to_string())
     }

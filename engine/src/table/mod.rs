@@ -337,11 +337,29 @@ impl Table {
         )))
     }
 
+    /// Returns a key as entries have it in reads: fields in order of the table's key, with canonical values.
+    ///
+    /// # Errors
+    /// The key or priority is invalid for the table.
+    pub fn canonical(
+        &self,
+        key: &[FieldMatch],
+        priority: i32,
+    ) -> Result<Vec<FieldMatch>, ControlError> {
+        Ok(self.encode(key, priority)?.1)
+    }
+
+    fn encode(
+        &self,
+        key: &[FieldMatch],
+        priority: i32,
+    ) -> Result<(EntryKey, Vec<FieldMatch>), ControlError> {
+        let owner = Owner("table", &self.declared.name);
+        self.declared.key.encode(owner, key, priority)
+    }
+
     fn find(&self, key: &[FieldMatch], priority: i32) -> Result<u32, ControlError> {
-        let (key, _) =
-            self.declared
-                .key
-                .encode(Owner::Table(&self.declared.name), key, priority)?;
+        let (key, _) = self.encode(key, priority)?;
         let missing = || {
             let text = format!("table {} has no such entry", self.declared.name);
             ControlError::new(ErrorKind::NotFound, text)
@@ -368,7 +386,7 @@ impl Table {
 
     /// Resolves an action in an entry.
     fn own(&self, call: &ActionCall, forbidden: ActionScope) -> Result<Target, ControlError> {
-        let owner = Owner::Table(&self.declared.name);
+        let owner = Owner("table", &self.declared.name);
         let actions = &self.declared.actions;
         let found = actions
             .iter()
@@ -427,7 +445,7 @@ impl Declaration {
         let target = match &self.default {
             Some((action, args)) => {
                 let signature = &self.actions[*action].signature;
-                let args = signature.positional(Owner::Table(&self.name), args)?;
+                let args = signature.positional(Owner("table", &self.name), args)?;
                 let action = *action;
                 Target::Own { action, args }
             }

@@ -63,7 +63,7 @@ impl<'a> TableMut<'a> {
                 "table {table} has no key: only its default entry can be changed"
             )));
         }
-        let owner = Owner::Table(&table);
+        let owner = Owner("table", &table);
         let key = &self.table.declared.key;
         let (key, written) = key.encode(owner, &entry.key, entry.priority)?;
         let Some(action) = &entry.action else {
@@ -98,7 +98,7 @@ impl<'a> TableMut<'a> {
             age: Age::new(table.alarms.now_us, entry.idle_timeout_ns),
             ..Entry::new(target)
         });
-        table.arm(at);
+        table.restart(at);
         Ok(())
     }
 
@@ -139,7 +139,7 @@ impl<'a> TableMut<'a> {
         live.metadata = entry.metadata;
         if live.age.timeout_ns != entry.idle_timeout_ns {
             live.age.timeout_ns = entry.idle_timeout_ns;
-            self.table.arm(at);
+            self.table.restart(at);
         }
         if let Some(old) = old {
             self.release(&old);
@@ -161,6 +161,7 @@ impl<'a> TableMut<'a> {
     }
 
     fn remove(&mut self, at: u32) {
+        self.table.set_alarm(at, None);
         let Some(entry) = self.table.entries[at as usize].take() else {
             return;
         };

@@ -116,20 +116,14 @@ impl StateSymbol {
 
 /// A part of a transition key: a field, or bits ahead.
 fn key_name(part: &Json) -> String {
-    let kind = part.get("type").and_then(Json::as_str).unwrap_or_default();
-    let value = part.get("value").and_then(Json::as_array);
-    let words: Vec<_> = value
-        .into_iter()
-        .flatten()
-        .map(|word| {
-            word.as_str()
-                .map_or_else(|| word.to_string(), str::to_owned)
-        })
-        .collect();
-    match (kind, words.as_slice()) {
-        ("field", [header, field]) => field_name(header, field),
-        ("stack_field", [stack, field]) => format!("{stack}.last.{field}"),
-        (kind, words) => format!("{kind}({})", words.join(", ")),
+    match json::Term::parse(part, "") {
+        Ok(json::Term::Field(header, field)) => field_name(&header, &field),
+        Ok(json::Term::StackField(stack, field)) => format!("{stack}.last.{field}"),
+        Ok(json::Term::UnionStackField(stack, member, field)) => {
+            format!("{stack}.last.{member}.{field}")
+        }
+        Ok(json::Term::Lookahead(offset, width)) => format!("lookahead({offset}, {width})"),
+        _ => String::new(),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::programs::tell_learned;
-use super::{Datapath, FLUSH_INTERVAL, Item, Nowhere, keyed};
+use super::{Datapath, FLUSH_INTERVAL, Item, keyed};
 use crate::clock::Clock;
 use crate::engine::{self, EgressOutcome, QueueInfo};
 use crate::notify::Notifier;
@@ -17,15 +17,6 @@ use crate::trace::tracer::Tracer;
 /// Rounds over the ports before frames are received again.
 const SERVE_TURN: usize = 8;
 
-/// The medium of ports that do not exist.
-struct Void;
-
-impl Medium for Void {
-    fn send(&mut self, frames: &[&[u8]], reports: &mut Vec<Departure>) {
-        reports.extend(frames.iter().map(|_| Departure::NoPeer));
-    }
-}
-
 impl Datapath {
     /// Serves all ports. Returns true if there is more work at once.
     pub(crate) fn serve_ports(&mut self) -> bool {
@@ -35,15 +26,11 @@ impl Datapath {
             for index in 0..self.ports.len() {
                 let port = &self.ports[index];
                 if port.ready || port.due.is_some_and(|due| due <= now) {
-                    more |= self.serve(index, now);
-                    // Clones made in egress.
-                    more |= !self.ordered.is_empty();
-                    self.order(now);
+                    more |= self.serve(Some(index), now);
                 }
             }
             if self.nowhere.ready {
-                more |= self.serve_nowhere(now);
-                self.order(now);
+                more |= self.serve(None, now);
             }
             if !more {
                 return false;
@@ -52,28 +39,18 @@ impl Datapath {
         true
     }
 
-    /// Serves copies for ports that do not exist. Returns true if there is more work at once.
-    fn serve_nowhere(&mut self, now: Nanos) -> bool {
-        let mut program = Program {
-            pipeline: self.active.as_mut(),
-            tracer: &mut self.tracer,
-            clones: &mut self.copies,
-            ordered: &mut self.ordered,
-            notifier: &self.controllers.notifier,
-            clock: &self.clock,
-            used: &mut self.used,
+    /// Serves a port, or the copies for ports that do not exist. Returns true if there is more work at once.
+    fn serve(&mut self, index: Option<usize>, now: Nanos) -> bool {
+        let (egress, stats, capture) = match index {
+            Some(index) => {
+                let port = &mut self.ports[index];
+                (&mut port.egress, &mut port.stats, port.capture.as_mut())
+            }
+            None => (&mut self.nowhere.egress, &mut self.nowhere.stats, None),
         };
-        let Nowhere { egress, stats, .. } = &mut self.nowhere;
-        let wait = egress.serve(now, &mut program, &mut Void, stats, &mut self.pool);
-        self.nowhere.ready = wait != Wait::Copy;
-        self.nowhere.ready || !self.ordered.is_empty()
-    }
-
-    /// Serves a port. Returns true if it has more work at once.
-    fn serve(&mut self, index: usize, now: Nanos) -> bool {
-        let port = &mut self.ports[index];
-        let io = self.attachments[index].as_mut();
-        port.ready = false;
+        if capture.is_some() {
+            self.flush_at.get_or_insert(now + FLUSH_INTERVAL);
+        }
         let mut program = Program {
             pipeline: self.active.as_mut(),
             tracer: &mut self.tracer,
@@ -84,34 +61,39 @@ impl Datapath {
             used: &mut self.used,
         };
         let mut medium = Tap {
-            io: &mut *io,
-            capture: port.capture.as_mut(),
+            io: index.map(|index| &mut self.attachments[index]),
+            capture,
             time: self.clock.time_of_day(now),
         };
-        let wait = port.egress.serve(
-            now,
-            &mut program,
-            &mut medium,
-            &mut port.stats,
-            &mut self.pool,
-        );
+        let wait = egress.serve(now, &mut program, &mut medium, stats, &mut self.pool);
         for buffer in self.used.drain(..) {
             self.pool.give(buffer);
         }
-        if port.capture.is_some() {
-            self.flush_at.get_or_insert(now + FLUSH_INTERVAL);
-        }
-        let (due, blocked) = match wait {
-            Wait::Turn => {
-                port.ready = true;
-                (None, false)
+        let ready = match index {
+            Some(index) => self.await_next(index, wait, now),
+            None => {
+                self.nowhere.ready = wait != Wait::Copy;
+                self.nowhere.ready
             }
+        };
+        // Clones made in egress.
+        let has_clones = !self.ordered.is_empty();
+        self.order(now);
+        ready || has_clones
+    }
+
+    /// Notes when a port has work next. Returns true if that is now.
+    fn await_next(&mut self, index: usize, wait: Wait, now: Nanos) -> bool {
+        let port = &mut self.ports[index];
+        let io = self.attachments[index].as_mut();
+        port.ready = wait == Wait::Turn;
+        let (due, blocked) = match wait {
+            Wait::Turn | Wait::Copy => (None, false),
             Wait::Until(at) => (Some(at), false),
             Wait::Medium(at) => match io.retry_after() {
                 Some(pause) => (Some(at.unwrap_or(Nanos::MAX).min(now + pause)), false),
                 None => (at, true),
             },
-            Wait::Copy => (None, false),
         };
         port.due = due;
         if let Err(error) = io.want_writable(&self.poller, port.number.into(), blocked) {
@@ -177,7 +159,8 @@ impl EgressProgram<Item> for Program<'_> {
 
 /// A port's medium with its capture.
 struct Tap<'a> {
-    io: &'a mut dyn PortIo,
+    /// `None` for ports that do not exist.
+    io: Option<&'a mut Box<dyn PortIo>>,
     capture: Option<&'a mut Capture>,
     time: Duration,
 }
@@ -185,7 +168,10 @@ struct Tap<'a> {
 impl Medium for Tap<'_> {
     fn send(&mut self, frames: &[&[u8]], reports: &mut Vec<Departure>) {
         let before = reports.len();
-        self.io.send(frames, reports);
+        match &mut self.io {
+            Some(io) => io.send(frames, reports),
+            None => reports.extend(frames.iter().map(|_| Departure::NoPeer)),
+        }
         if let Some(capture) = &mut self.capture {
             for (frame, report) in frames.iter().zip(&reports[before..]) {
                 if *report == Departure::Left {

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 use tokio::sync::watch;
-use tonic::Code;
 
 use super::{Datapath, LINK_NEWS};
 use crate::config::MAX_PORT;
@@ -14,7 +13,6 @@ use crate::engine::PortState;
 use crate::pipeline::Pipeline;
 use crate::port::links::LinkNews;
 use crate::stats::{Count, Place};
-use crate::target::Refusal;
 
 /// A port's status.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -138,27 +136,6 @@ impl Datapath {
             }
         });
         counts.collect()
-    }
-
-    /// Sets the administrative state of the port on the interface of this name.
-    pub(crate) fn enable_port(&mut self, name: &str, enabled: bool) -> Result<(), Refusal> {
-        let Some(at) = self.ports.iter().position(|port| port.attachment == name) else {
-            let there = self.ports.iter().map(|port| port.attachment.as_str());
-            let there = there.collect::<Vec<_>>().join(", ");
-            let what = format!("no port is attached to {name:?}; there are: {there}");
-            return Err(Refusal::new(Code::NotFound, what));
-        };
-        let io = &mut self.attachments[at];
-        if io.interface().is_none() {
-            return Err(Refusal::unimplemented(format!(
-                "{name} is no network interface, and is up as long as it has a peer"
-            )));
-        }
-        let set = io.enable(enabled);
-        let set =
-            set.map_err(|error| Refusal::new(Code::FailedPrecondition, format!("{name}: {error}")));
-        self.watch_ports();
-        set
     }
 
     /// Reports all port states to a new program.

@@ -8,13 +8,6 @@ use crate::notify::Notifier;
 use crate::pipeline::Pipeline;
 use crate::tm::Nanos;
 
-/// Replaced programs. The caller frees them, because that takes longer than packets can wait.
-#[must_use]
-pub(crate) struct Replaced {
-    _active: Option<Pipeline>,
-    _saved: Option<Pipeline>,
-}
-
 impl Datapath {
     /// Returns the program for reads and writes of the control plane: the saved one, if there is one. `None` without a P4Info.
     pub(crate) fn target(&mut self) -> Option<&mut Pipeline> {
@@ -41,13 +34,14 @@ impl Datapath {
     }
 
     /// Commits the saved program. Returns `None` if there is none.
-    pub(crate) fn commit_saved(&mut self) -> Option<Replaced> {
+    pub(crate) fn commit_saved(&mut self) -> Option<[Option<Pipeline>; 2]> {
         let saved = self.saved.take()?;
         Some(self.commit(saved))
     }
 
-    /// Commits a program. Copies in queues belong to the old program: they are dropped and counted.
-    pub(crate) fn commit(&mut self, mut pipeline: Pipeline) -> Replaced {
+    /// Commits a program. Copies in queues belong to the old program: they are dropped and counted. Returns the replaced
+    /// programs. The caller frees them, because that takes longer than packets can wait.
+    pub(crate) fn commit(&mut self, mut pipeline: Pipeline) -> [Option<Pipeline>; 2] {
         self.introduce_ports(&mut pipeline);
         for port in &mut self.ports {
             port.egress.discard_queue(&mut port.stats);
@@ -60,10 +54,7 @@ impl Datapath {
         let active = self.active.replace(pipeline);
         self.over_limit += (active.as_ref()).map_or(0, |active| active.engine.over_limit());
         self.note_fates(self.clock.now());
-        Replaced {
-            _active: active,
-            _saved: saved,
-        }
+        [active, saved]
     }
 
     /// Sends messages to controllers that are due.

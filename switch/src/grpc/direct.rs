@@ -7,7 +7,7 @@ use ultima_p4runtime::v1::{DirectCounterEntry, DirectMeterEntry, MeterCounterDat
 use super::read::{for_tables, select};
 use super::scan::Scan;
 use super::table_entry::{
-    counter_cell, counter_data, key, key_message, meter_config, meter_message,
+    check_default, counter_cell, counter_data, key, key_message, meter_config, meter_message,
 };
 use crate::engine::{CounterCell, EntryRef, EntryView, FieldMatch, MeterConfig, Table, TableMut};
 use crate::pipeline::Pipeline;
@@ -104,10 +104,8 @@ impl Target {
         let of = of.ok_or_else(|| {
             Refusal::invalid("table_entry is not set: expected the entry of the direct resource")
         })?;
-        if of.is_default_action && (!of.r#match.is_empty() || of.priority != 0) {
-            return Err(Refusal::invalid(
-                "a default entry has neither match fields nor a priority",
-            ));
+        if of.is_default_action {
+            check_default(of)?;
         }
         Ok(Target {
             table: of.table_id,
@@ -177,12 +175,7 @@ fn read(
     kind: &str,
     mut push: impl FnMut(&Table, &EntryView) -> Option<()>,
 ) -> Result<(), Refusal> {
-    if of.table_id == 0 && !of.r#match.is_empty() {
-        return Err(Refusal::invalid(
-            "match fields without a table id: expected a table id",
-        ));
-    }
-    for_tables(pipeline, of.table_id, scan, |table, scan| {
+    for_tables(pipeline, of, scan, |table, scan| {
         let (mut found, mut without) = (scan.found, 0);
         select(table, of, scan, |view| {
             found = true;

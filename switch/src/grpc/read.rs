@@ -14,7 +14,7 @@ use ultima_p4runtime::v1::{self, ReadRequest, ReadResponse, TableEntry, table_ac
 
 use super::answers::Answer;
 use super::scan::{ENTRY, STEP, Scan};
-use super::table_entry::{counter_data, has_key, key, message, meter_message};
+use super::table_entry::{check_default, counter_data, key, message, meter_message};
 use super::{
     ResponseStream, Service, arrays, check_count, digests, direct, no_pipeline, profile,
     replication, value_set,
@@ -190,15 +190,20 @@ fn none_of(kind: &str, id: u32) -> Result<(), Refusal> {
     }
 }
 
-/// Iterates over the tables of an id, in order, from the walk's position.
+/// Iterates over the tables of a request, in order of ids, from the walk's position.
 pub(super) fn for_tables(
     pipeline: &Pipeline,
-    id: u32,
+    request: &TableEntry,
     scan: &mut Scan,
     mut each: impl FnMut(&Table, &mut Scan) -> Result<(), Refusal>,
 ) -> Result<(), Refusal> {
-    if id != 0 {
-        return each(pipeline.engine.table(id)?, scan);
+    if request.table_id != 0 {
+        return each(pipeline.engine.table(request.table_id)?, scan);
+    }
+    if !request.r#match.is_empty() {
+        return Err(Refusal::invalid(
+            "match fields without a table id: expected a table id",
+        ));
     }
     for table in pipeline.engine.tables() {
         if scan.is_past(table.id()) {
@@ -229,13 +234,8 @@ fn read_entries(
     scan: &mut Scan,
     found: &mut Vec<Entity>,
 ) -> Result<(), Refusal> {
-    if request.table_id == 0 && !request.r#match.is_empty() {
-        return Err(Refusal::invalid(
-            "match fields without a table id: expected a table id",
-        ));
-    }
     let wants_age = request.time_since_last_hit.is_some();
-    for_tables(pipeline, request.table_id, scan, |table, scan| {
+    for_tables(pipeline, request, scan, |table, scan| {
         if wants_age && request.table_id != 0 && !table.has_idle_timeouts() {
             let name = table.name();
             return Err(Refusal::invalid(format!(
@@ -293,11 +293,7 @@ pub(super) fn select(
             && (request.metadata.is_empty() || entry.metadata == request.metadata)
     };
     if request.is_default_action {
-        if !request.r#match.is_empty() || request.priority != 0 {
-            return Err(Refusal::invalid(
-                "a default entry has neither match fields nor a priority",
-            ));
-        }
+        check_default(request)?;
         let view = table.default_entry();
         if passes(&view) {
             each(view);
@@ -314,15 +310,17 @@ pub(super) fn select(
     }
     let key = key(request.r#match.clone())?;
     // Without the priority that the table's entries have, the key alone may stand for several.
-    let several = request.priority == 0 && table.has_priority();
-    let found = table.get(&key, if several { 1 } else { request.priority });
-    match found {
-        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
-        _ if several => walk(table, scan, |view| {
-            if has_key(&view, &key) && passes(&view) {
+    if request.priority == 0 && table.has_priority() {
+        let key = table.canonical(&key, 1)?;
+        walk(table, scan, |view| {
+            if view.entry.key == key && passes(&view) {
                 each(view);
             }
-        }),
+        });
+        return Ok(());
+    }
+    match table.get(&key, request.priority) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
         Ok(view) if passes(&view) => each(view),
         _ => {}
     }

@@ -104,10 +104,7 @@ pub(super) fn entry(message: v1::TableEntry) -> Result<TableEntry, Refusal> {
         action: message.action.map(action).transpose()?,
         controller_metadata: message.controller_metadata,
         metadata: message.metadata,
-        idle_timeout_ns: u64::try_from(message.idle_timeout_ns).map_err(|_| {
-            let timeout = message.idle_timeout_ns;
-            Refusal::invalid(format!("idle_timeout_ns {timeout} is negative"))
-        })?,
+        idle_timeout_ns: number(message.idle_timeout_ns, "idle_timeout_ns")?,
     })
 }
 
@@ -122,9 +119,6 @@ pub(super) fn counter_data(cell: CounterCell) -> v1::CounterData {
 
 /// Reads a counter.
 pub(super) fn counter_cell(data: &v1::CounterData) -> Result<CounterCell, Refusal> {
-    let number = |value: i64, name: &str| {
-        u64::try_from(value).map_err(|_| Refusal::invalid(format!("{name} {value} is negative")))
-    };
     Ok(CounterCell {
         packets: number(data.packet_count, "packet_count")?,
         bytes: number(data.byte_count, "byte_count")?,
@@ -149,9 +143,6 @@ pub(super) fn meter_config(config: &v1::MeterConfig) -> Result<MeterConfig, Refu
             "eburst: the meter is a two-rate one, expected 0",
         ));
     }
-    let number = |value: i64, name: &str| {
-        u64::try_from(value).map_err(|_| Refusal::invalid(format!("{name} {value} is negative")))
-    };
     Ok(MeterConfig {
         cir: number(config.cir, "cir")?,
         cburst: number(config.cburst, "cburst")?,
@@ -232,41 +223,16 @@ pub(super) fn match_message(field: &FieldMatch) -> v1::FieldMatch {
     }
 }
 
-/// True if an entry has this key. The key's values need not be canonical.
-pub(super) fn has_key(view: &EntryView, key: &[FieldMatch]) -> bool {
-    let same = |have: &FieldMatch, want: &FieldMatch| {
-        have.field == want.field
-            && match (&have.matches, &want.matches) {
-                (Match::Exact(a), Match::Exact(b)) | (Match::Optional(a), Match::Optional(b)) => {
-                    equal(a, b)
-                }
-                (
-                    Match::Lpm {
-                        value: a,
-                        prefix_len: n,
-                    },
-                    Match::Lpm {
-                        value: b,
-                        prefix_len: m,
-                    },
-                ) => n == m && equal(a, b),
-                (Match::Ternary { value: a, mask: n }, Match::Ternary { value: b, mask: m }) => {
-                    equal(n, m) && equal(a, b)
-                }
-                (Match::Range { low: a, high: n }, Match::Range { low: b, high: m }) => {
-                    equal(a, b) && equal(n, m)
-                }
-                _ => false,
-            }
-    };
-    view.entry.key.len() == key.len()
-        && key
-            .iter()
-            .all(|want| view.entry.key.iter().any(|have| same(have, want)))
+/// Checks the key of a default entry.
+pub(super) fn check_default(message: &v1::TableEntry) -> Result<(), Refusal> {
+    match message.r#match.is_empty() && message.priority == 0 {
+        true => Ok(()),
+        false => Err(Refusal::invalid(
+            "a default entry has neither match fields nor a priority",
+        )),
+    }
 }
 
-/// True if both are equal as big-endian numbers.
-fn equal(a: &[u8], b: &[u8]) -> bool {
-    let trim = |bytes: &[u8]| bytes.iter().take_while(|byte| **byte == 0).count();
-    a[trim(a)..] == b[trim(b)..]
+fn number(value: i64, name: &str) -> Result<u64, Refusal> {
+    u64::try_from(value).map_err(|_| Refusal::invalid(format!("{name} {value} is negative")))
 }

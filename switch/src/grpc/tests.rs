@@ -224,7 +224,12 @@ fn load(json: &[u8], p4info: &str) -> Pipeline {
         p4_device_config: json.to_vec(),
         cookie: None,
     };
-    Pipeline::load(config, Limits::default()).expect("loads")
+    let loader = Loader {
+        limits: Limits::default(),
+        seed: 0,
+        target: None,
+    };
+    loader.load(config).expect("loads")
 }
 
 const PROFILES_INFO: &str = include_str!("../../tests/programs/profiles.p4info.txtpb");

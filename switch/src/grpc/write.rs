@@ -8,7 +8,7 @@ use ultima_p4runtime::v1::{TableEntry, Update, WriteRequest, WriteResponse};
 
 use super::direct::{self, Direct};
 use super::error::batch_status;
-use super::table_entry::{entry, key};
+use super::table_entry::{check_default, entry, key};
 use super::{Service, arrays, check_count, digests, no_pipeline, profile, replication, value_set};
 use crate::datapath::Datapath;
 use crate::engine::{EntryRef, TableMut};
@@ -173,11 +173,7 @@ fn write_default_entry(
             "{kind} of a default entry: expected MODIFY, since it always exists"
         )));
     }
-    if !message.r#match.is_empty() || message.priority != 0 {
-        return Err(Refusal::invalid(
-            "a default entry has neither match fields nor a priority",
-        ));
-    }
+    check_default(&message)?;
     if message.idle_timeout_ns != 0 || message.time_since_last_hit.is_some() {
         return Err(Refusal::invalid("a default entry has no idle timeout"));
     }

@@ -1,12 +1,7 @@
 //! The CPU port: frames that leave through it become packet-ins. Packet-outs do not pass here; the gRPC server gives them to
 //! the datapath.
 
-use std::io;
-
-use nix::sys::epoll::Epoll;
-
-use super::mmsg::{Frame, RxBatch};
-use super::{PortIo, Received};
+use super::PortIo;
 use crate::notify::Notifier;
 use crate::tm::{Departure, Medium};
 
@@ -27,26 +22,4 @@ impl Medium for ControllerPort {
     }
 }
 
-impl PortIo for ControllerPort {
-    fn register(&mut self, _: &Epoll, _: u64) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn want_writable(&mut self, _: &Epoll, _: u64, _: bool) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn receive(
-        &mut self,
-        _: &Epoll,
-        _: u64,
-        _: &mut RxBatch,
-        _: &mut dyn FnMut(Frame<'_>),
-    ) -> Received {
-        Received::Empty
-    }
-
-    fn connected(&self) -> bool {
-        true
-    }
-}
+impl PortIo for ControllerPort {}

@@ -1,12 +1,9 @@
-//! Link states of network interfaces, and notifications of changes (rtnetlink(7), netdevice(7)).
+//! Link states of network interfaces, and notifications of changes (rtnetlink(7)).
 
-use std::ffi::CStr;
 use std::io;
-use std::mem::zeroed;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use nix::errno::Errno;
-use nix::net::if_::if_indextoname;
 use nix::sys::socket::{
     AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, send,
     socket,
@@ -25,48 +22,10 @@ pub(super) enum Link {
     Running,
 }
 
-mod ioctl {
-    nix::ioctl_readwrite_bad!(interface_flags, libc::SIOCGIFFLAGS, libc::ifreq);
-    nix::ioctl_write_ptr_bad!(set_interface_flags, libc::SIOCSIFFLAGS, libc::ifreq);
-}
-
-impl Link {
-    /// Returns the state of the interface with this index. Any socket serves for the request.
-    pub(super) fn of(index: libc::c_uint, socket: BorrowedFd<'_>) -> Link {
-        // By index, for an interface may get another name.
-        let flags = if_indextoname(index).and_then(|name| flags(&name, socket));
-        match flags {
-            Err(_) => Link::Gone,
-            Ok(flags) if flags & libc::IFF_UP == 0 => Link::Down,
-            Ok(flags) if flags & libc::IFF_RUNNING == 0 => Link::NoCarrier,
-            Ok(_) => Link::Running,
-        }
-    }
-}
-
-/// Sets the administrative state of the interface with this index. Needs CAP_NET_ADMIN.
-pub(super) fn enable(
-    index: libc::c_uint,
-    socket: BorrowedFd<'_>,
-    enabled: bool,
-) -> nix::Result<()> {
-    let name = if_indextoname(index)?;
-    let flags = flags(&name, socket)?;
-    let flags = match enabled {
-        true => flags | libc::IFF_UP,
-        false => flags & !libc::IFF_UP,
-    };
-    let mut request = request(&name);
-    // The kernel's field has 16 bits; higher flags are not set through it.
-    request.ifr_ifru.ifru_flags = flags as libc::c_short;
-    // SAFETY: an ifreq with a name that ends with a zero and flags, borrowed for the call.
-    unsafe { ioctl::set_interface_flags(socket.as_raw_fd(), &raw const request) }?;
-    Ok(())
-}
-
-/// Facts of an interface that decide how frames leave.
+/// Facts of an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Details {
+    pub(super) link: Link,
     pub(super) mtu: usize,
     /// True for one end of a veth pair without a queueing discipline.
     pub(super) plain_veth: bool,
@@ -98,12 +57,18 @@ impl Details {
         if message.get(4..6)? != libc::RTM_NEWLINK.to_ne_bytes() {
             return None;
         }
+        let flags = i32::from_ne_bytes(*message.get(24..)?.first_chunk()?);
         let attributes = message.get(LINK_ATTRIBUTES..)?;
         let mtu = attribute(attributes, IFLA_MTU)?.first_chunk()?;
         let link = attribute(attributes, IFLA_LINKINFO);
         let kind = link.and_then(|link| attribute(link, IFLA_INFO_KIND));
         let queue = attribute(attributes, IFLA_QDISC);
         Some(Details {
+            link: match flags {
+                flags if flags & libc::IFF_UP == 0 => Link::Down,
+                flags if flags & libc::IFF_RUNNING == 0 => Link::NoCarrier,
+                _ => Link::Running,
+            },
             mtu: u32::from_ne_bytes(*mtu) as usize,
             plain_veth: kind == Some(b"veth\0") && queue == Some(b"noqueue\0"),
         })
@@ -132,28 +97,6 @@ fn attribute(mut attributes: &[u8], kind: u16) -> Option<&[u8]> {
         }
         attributes = attributes.get(len.next_multiple_of(4)..)?;
     }
-}
-
-/// Returns a request for the interface of this name.
-fn request(name: &CStr) -> libc::ifreq {
-    // SAFETY: a plain C structure for which all zeros are valid.
-    let mut request: libc::ifreq = unsafe { zeroed() };
-    let bytes = name.to_bytes().iter();
-    // The last of them stays zero.
-    let room = libc::IFNAMSIZ - 1;
-    for (to, from) in request.ifr_name[..room].iter_mut().zip(bytes) {
-        *to = from.cast_signed() as libc::c_char;
-    }
-    request
-}
-
-fn flags(name: &CStr, socket: BorrowedFd<'_>) -> nix::Result<libc::c_int> {
-    let mut request = request(name);
-    // SAFETY: an ifreq with a name that ends with a zero, borrowed for the call.
-    unsafe { ioctl::interface_flags(socket.as_raw_fd(), &raw mut request) }?;
-    // SAFETY: the call has filled in this member of the union, and any bits are an integer.
-    let flags = unsafe { request.ifr_ifru.ifru_flags };
-    Ok(libc::c_int::from(flags))
 }
 
 /// Notifies of changes of any interface and of any queueing discipline.
@@ -224,13 +167,22 @@ mod tests {
     }
 
     #[test]
-    fn only_a_veth_without_a_queueing_discipline_is_plain() {
+    fn messages_have_link_mtu_kind_and_queueing_discipline() {
         let plain = |kind, queue| Details::read(&message(kind, queue)).map(|one| one.plain_veth);
         assert_eq!(plain(b"veth\0", b"noqueue\0"), Some(true));
         assert_eq!(plain(b"veth\0", b"htb\0"), Some(false));
         assert_eq!(plain(b"bridge\0", b"noqueue\0"), Some(false));
         let message = message(b"veth\0", b"noqueue\0");
         assert_eq!(Details::read(&message).map(|one| one.mtu), Some(1500));
+        let link = |flags: i32| {
+            let mut message = message.clone();
+            message[24..28].copy_from_slice(&flags.to_ne_bytes());
+            Details::read(&message).map(|one| one.link)
+        };
+        assert_eq!(link(0), Some(Link::Down));
+        assert_eq!(link(libc::IFF_UP), Some(Link::NoCarrier));
+        let running = libc::IFF_UP | libc::IFF_RUNNING;
+        assert_eq!(link(running), Some(Link::Running));
         for len in 0..LINK_ATTRIBUTES + 16 {
             assert_eq!(Details::read(&message[..len]), None, "{len} bytes");
         }

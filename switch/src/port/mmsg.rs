@@ -81,19 +81,11 @@ impl RxBatch {
         read(bytes, &self.control[0][..words])
     }
 
-    /// Number of messages received.
-    pub(super) fn len(&self) -> usize {
+    /// Forgets the first message without ancillary data and all behind it. Returns the number of messages left.
+    pub(super) fn keep_with_control(&mut self) -> usize {
+        let slots = self.slots[..self.count].iter();
+        self.count = slots.take_while(|slot| slot.control_len > 0).count();
         self.count
-    }
-
-    /// Whether ancillary data came with a message.
-    pub(super) fn has_control(&self, index: usize) -> bool {
-        self.slots[index].control_len > 0
-    }
-
-    /// Forgets all but the first `count` messages.
-    pub(super) fn truncate(&mut self, count: usize) {
-        self.count = self.count.min(count);
     }
 }
 
@@ -109,16 +101,10 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// Receives as many messages as are there, up to a batch, without waiting. An empty batch does not
-/// occur: nothing there is `WouldBlock`.
-pub(super) fn recv(fd: BorrowedFd<'_>, batch: &mut RxBatch) -> io::Result<()> {
-    recv_up_to(fd, batch, BATCH)
-}
-
-/// The same for at most `count` messages.
-pub(super) fn recv_up_to(fd: BorrowedFd<'_>, batch: &mut RxBatch, count: usize) -> io::Result<()> {
+/// Receives as many messages as are there, at most `count`, without waiting. An empty batch does not occur: nothing there is
+/// `WouldBlock`.
+pub(super) fn recv(fd: BorrowedFd<'_>, batch: &mut RxBatch, count: usize) -> io::Result<()> {
     batch.count = 0;
-    let count = count.min(BATCH);
     // SAFETY: both are plain C structures for which all zeros (null pointers, zero lengths) are
     // valid.
     let mut iov: [libc::iovec; BATCH] = unsafe { zeroed() };
@@ -204,12 +190,12 @@ mod tests {
         )
         .expect("socketpair");
         let mut batch = RxBatch::new();
-        let nothing = recv(b.as_fd(), &mut batch).expect_err("nothing there");
+        let nothing = recv(b.as_fd(), &mut batch, BATCH).expect_err("nothing there");
         assert_eq!(nothing.kind(), io::ErrorKind::WouldBlock);
         let frames: Vec<Vec<u8>> = (0..40u8).map(|n| vec![n; usize::from(n) + 1]).collect();
         let refs: Vec<&[u8]> = frames.iter().map(Vec::as_slice).collect();
         assert_eq!(send(a.as_fd(), &refs).expect("send"), BATCH);
-        recv(b.as_fd(), &mut batch).expect("recv");
+        recv(b.as_fd(), &mut batch, BATCH).expect("recv");
         assert_eq!(batch.frames().count(), BATCH);
         for (n, frame) in batch.frames().enumerate() {
             let Frame::Whole(bytes) = frame else {
@@ -232,14 +218,14 @@ mod tests {
         let longer = vec![2; SLOT + 1];
         assert_eq!(send(a.as_fd(), &[&long[1..], &long]).expect("send"), 2);
         let mut batch = RxBatch::new();
-        recv(b.as_fd(), &mut batch).expect("recv");
+        recv(b.as_fd(), &mut batch, BATCH).expect("recv");
         let kinds: Vec<bool> = batch
             .frames()
             .map(|frame| matches!(frame, Frame::Whole(_)))
             .collect();
         assert_eq!(kinds, [true, false]);
         assert_eq!(send(a.as_fd(), &[&longer]).expect("send"), 1);
-        recv(b.as_fd(), &mut batch).expect("recv");
+        recv(b.as_fd(), &mut batch, BATCH).expect("recv");
         assert!(matches!(batch.frames().next(), Some(Frame::Refused(_))));
     }
 }

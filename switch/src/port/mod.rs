@@ -6,9 +6,9 @@
 //! | Unix socket, listening or inherited | [`seqpacket`] |
 //! | P4Runtime controllers | [`controller`] |
 
-mod checksum;
 pub(crate) mod controller;
 pub(crate) mod links;
+mod mapping;
 pub(crate) mod mmsg;
 mod offload;
 mod packet_socket;
@@ -40,19 +40,25 @@ pub(crate) enum Received {
 /// An attachment, for the forwarding thread.
 pub(crate) trait PortIo: Medium + Send {
     /// Registers the events that the port needs in its present state with `poller`, under `token`.
-    fn register(&mut self, poller: &Epoll, token: u64) -> io::Result<()>;
+    fn register(&mut self, _poller: &Epoll, _token: u64) -> io::Result<()> {
+        Ok(())
+    }
 
     /// Starts or stops reports of room to send.
-    fn want_writable(&mut self, poller: &Epoll, token: u64, want: bool) -> io::Result<()>;
+    fn want_writable(&mut self, _poller: &Epoll, _token: u64, _want: bool) -> io::Result<()> {
+        Ok(())
+    }
 
     /// Passes up to a batch of frames to `each`, in order. Registers changes of state itself, such as a new peer.
     fn receive(
         &mut self,
-        poller: &Epoll,
-        token: u64,
-        batch: &mut RxBatch,
-        each: &mut dyn FnMut(Frame<'_>),
-    ) -> Received;
+        _poller: &Epoll,
+        _token: u64,
+        _batch: &mut RxBatch,
+        _each: &mut dyn FnMut(Frame<'_>),
+    ) -> Received {
+        Received::Empty
+    }
 
     /// Handles an error that the poller reports and reading does not.
     fn failed(&mut self) {}
@@ -67,11 +73,6 @@ pub(crate) trait PortIo: Medium + Send {
         true
     }
 
-    /// Sets the administrative state.
-    fn enable(&mut self, _enabled: bool) -> io::Result<()> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
     /// Handles a change of any network interface.
     fn link_changed(&mut self) {}
 
@@ -81,7 +82,9 @@ pub(crate) trait PortIo: Medium + Send {
     }
 
     /// True if the port has a peer that can receive frames.
-    fn connected(&self) -> bool;
+    fn connected(&self) -> bool {
+        true
+    }
 
     /// Takes the number of frames that the kernel dropped since the last call because they were not read in time.
     fn take_overruns(&mut self) -> u64 {
@@ -99,69 +102,36 @@ pub(crate) fn open(attach: Attach, send_rings: bool) -> io::Result<Box<dyn PortI
     })
 }
 
-/// One descriptor's registration with a poller.
+/// Interest in arriving frames and in the peer's disconnection.
+const FRAMES: EpollFlags = EpollFlags::EPOLLIN.union(EpollFlags::EPOLLRDHUP);
+/// Interest in room to send.
+const ROOM: EpollFlags = EpollFlags::EPOLLOUT;
+
+/// The events of one descriptor that a poller reports; none if it is not registered.
 #[derive(Debug)]
-struct Interest {
-    always: EpollFlags,
-    registered: bool,
-    writable: bool,
-}
+struct Interest(EpollFlags);
 
 impl Interest {
-    /// Interest in arriving frames and in the peer's disconnection.
-    fn in_frames() -> Self {
-        Self::of(EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP)
+    fn none() -> Self {
+        Interest(EpollFlags::empty())
     }
 
-    /// Interest in room to send.
-    fn in_room() -> Self {
-        Self::of(EpollFlags::EPOLLOUT)
-    }
-
-    fn of(always: EpollFlags) -> Self {
-        Interest {
-            always,
-            registered: false,
-            writable: false,
-        }
-    }
-
-    fn flags(&self) -> EpollFlags {
-        if self.writable {
-            self.always | EpollFlags::EPOLLOUT
-        } else {
-            self.always
-        }
-    }
-
-    fn add(&mut self, poller: &Epoll, fd: BorrowedFd<'_>, token: u64) -> io::Result<()> {
-        if !self.registered {
-            poller.add(fd, EpollEvent::new(self.flags(), token))?;
-            self.registered = true;
-        }
-        Ok(())
-    }
-
-    fn set_writable(
+    fn set(
         &mut self,
         poller: &Epoll,
         fd: BorrowedFd<'_>,
         token: u64,
-        want: bool,
+        wanted: EpollFlags,
     ) -> io::Result<()> {
-        let changed = self.writable != want;
-        self.writable = want;
-        if self.registered && changed {
-            poller.modify(fd, &mut EpollEvent::new(self.flags(), token))?;
+        let before = std::mem::replace(&mut self.0, EpollFlags::empty());
+        let mut event = EpollEvent::new(wanted, token);
+        match (before.is_empty(), wanted.is_empty()) {
+            _ if before == wanted => {}
+            (true, _) => poller.add(fd, event)?,
+            (_, true) => poller.delete(fd)?,
+            _ => poller.modify(fd, &mut event)?,
         }
-        Ok(())
-    }
-
-    fn remove(&mut self, poller: &Epoll, fd: BorrowedFd<'_>) -> io::Result<()> {
-        self.writable = false;
-        if std::mem::take(&mut self.registered) {
-            poller.delete(fd)?;
-        }
+        self.0 = wanted;
         Ok(())
     }
 }

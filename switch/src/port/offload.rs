@@ -5,7 +5,7 @@
 //! pseudo-header's sum only, and (GSO) one frame of up to 64 KiB for many segments. With
 //! `PACKET_VNET_HDR` the kernel says which of that applies, in the header of `linux/virtio_net.h`.
 
-use super::checksum::Sum;
+use crate::engine::{csum16, sum16};
 
 /// Bytes of `struct virtio_net_hdr`.
 pub(super) const VNET_HEADER: usize = 10;
@@ -66,7 +66,7 @@ impl VnetHeader {
             }
             // The field holds the pseudo-header's sum, so the sum over all of it is the full one.
             // Zero means "no checksum" in UDP; its equal in ones' complement is harmless in TCP.
-            let checksum = match Sum::default().add(segment).checksum() {
+            let checksum = match csum16(sum16(segment)) {
                 0 => 0xffff,
                 sum => sum,
             };
@@ -173,7 +173,7 @@ impl Gso {
                 let id = u16::from_be_bytes([frame[ip + 4], frame[ip + 5]]);
                 put(frame, ip + 4, usize::from(id.wrapping_add(index as u16)));
                 put(frame, ip + 10, 0);
-                let checksum = Sum::default().add(&frame[ip..self.transport_at]).checksum();
+                let checksum = csum16(sum16(&frame[ip..self.transport_at]));
                 put(frame, ip + 10, usize::from(checksum));
             }
             Network::V6 => put(frame, ip + 4, frame.len() - ip - 40),
@@ -215,11 +215,8 @@ impl Gso {
             Network::V4 => &frame[ip + 12..ip + 20],
             Network::V6 => &frame[ip + 8..ip + 40],
         };
-        let sum = Sum::default()
-            .add(addresses)
-            .add_word(protocol)
-            .add_word(len as u16);
-        let checksum = match sum.add(&frame[at..]).checksum() {
+        let pseudo_header = sum16(addresses) + protocol + len as u64;
+        let checksum = match csum16(pseudo_header + sum16(&frame[at..])) {
             0 => 0xffff,
             checksum => checksum,
         };
@@ -270,22 +267,16 @@ mod tests {
     }
 
     fn transport_sum_is_right(frame: &[u8]) -> bool {
-        let len = (frame.len() - 34) as u16;
-        let pseudo = Sum::default()
-            .add(&frame[26..34])
-            .add_word(u16::from(frame[23]))
-            .add_word(len);
-        pseudo.add(&frame[34..]).checksum() == 0
+        let len = frame.len() as u64 - 34;
+        let pseudo = sum16(&frame[26..34]) + u64::from(frame[23]) + len;
+        csum16(pseudo + sum16(&frame[34..])) == 0
     }
 
     #[test]
     fn a_partial_checksum_is_finished() {
         let mut frame = ipv4(17, 101);
-        let pseudo = Sum::default()
-            .add(&frame[26..34])
-            .add_word(17)
-            .add_word(109);
-        put(&mut frame, 40, usize::from(!pseudo.checksum()));
+        let pseudo = sum16(&frame[26..34]) + 17 + 109;
+        put(&mut frame, 40, usize::from(!csum16(pseudo)));
         assert!(!transport_sum_is_right(&frame));
         assert_eq!(
             vnet(NEEDS_CHECKSUM, GSO_NONE, 0, 34, 6).finish(&mut frame),
@@ -345,7 +336,7 @@ mod tests {
         assert_eq!(payload, frame[54..]);
         for (n, segment) in segments.iter().enumerate() {
             assert!(transport_sum_is_right(segment));
-            assert_eq!(Sum::default().add(&segment[14..34]).checksum(), 0);
+            assert_eq!(csum16(sum16(&segment[14..34])), 0);
             assert_eq!(segment[16..18], ((segment.len() - 14) as u16).to_be_bytes());
             assert_eq!(
                 segment[18..20],

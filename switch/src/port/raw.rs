@@ -14,15 +14,15 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::net::if_::if_nametoindex;
-use nix::sys::epoll::Epoll;
+use nix::sys::epoll::{Epoll, EpollFlags};
 use nix::sys::socket::{getsockopt, sockopt};
 
-use super::links::{self, Details, Link};
+use super::links::{Details, Link};
 use super::mmsg::{self, Frame, RxBatch};
-use super::offload::{Gso, Refused, VNET_HEADER, VnetHeader};
+use super::offload::{Refused, VNET_HEADER, VnetHeader};
 use super::ring::{Content, RxRing};
 use super::xdp::{self, Sent, TxRing};
-use super::{Interest, PortIo, Received, packet_socket};
+use super::{FRAMES, Interest, PortIo, ROOM, Received, packet_socket};
 use crate::tm::{BATCH, Departure, Medium, Nanos};
 
 /// Ethernet header and one VLAN tag: what a frame may have on top of the interface's MTU.
@@ -90,7 +90,8 @@ impl RawPort {
         let ring = RxRing::map(&receiver)?;
         packet_socket::receive_from(&receiver, index)?;
         let sender = packet_socket::sender_to(index)?;
-        let link = Link::of(index, sender.as_fd());
+        let details = Details::of(index);
+        let link = details.map_or(Link::Gone, |details| details.link);
         match link {
             Link::Down => tracing::warn!(
                 "{name} is down: nothing comes or goes there until `ip link set {name} up`"
@@ -108,8 +109,8 @@ impl RawPort {
             retry_ring: None,
             dropped: false,
             staged: 0,
-            receiving: Interest::in_frames(),
-            sending: Interest::in_room(),
+            receiving: Interest::none(),
+            sending: Interest::none(),
             link,
             congested: false,
             refusals: Refusals::default(),
@@ -118,17 +119,17 @@ impl RawPort {
             name: name.to_owned(),
             index,
         };
-        port.choose_sender();
+        port.choose_sender(details);
         Ok(port)
     }
 
     /// Decides which frames leave through a send ring, and opens it. Only a veth has one, because other drivers were not
     /// tested, and only without a queueing discipline, which a send ring would bypass. The packet socket takes longer frames
     /// than the MTU, and those without a payload: it knows which of them the interface carries.
-    fn choose_sender(&mut self) {
+    fn choose_sender(&mut self, details: nix::Result<Details>) {
         self.ring_takes = RangeInclusive::new(1, 0);
         self.retry_ring = None;
-        let Ok(details) = Details::of(self.index) else {
+        let Ok(details) = details else {
             return;
         };
         if !details.plain_veth || !self.send_rings {
@@ -181,7 +182,7 @@ impl RawPort {
             );
             self.send_rings = false;
             self.close_tx_ring();
-            self.choose_sender();
+            self.choose_sender(Details::of(self.index));
             return true;
         };
         if left > 0 {
@@ -262,11 +263,10 @@ impl Refusals {
     }
 }
 
-/// Puts back what the kernel took off a frame and finishes what it left undone. `bytes` are the
-/// offload header and the frame; tells where the frame begins now, and how it is to be cut up.
-fn restore(bytes: &mut [u8], tag: Option<[u8; 4]>) -> (usize, Result<Option<Gso>, Refused>) {
+/// Puts back what the kernel took off a frame and finishes what it left undone. `bytes` are the offload header and the frame.
+fn restored(bytes: &mut [u8], tag: Option<[u8; 4]>) -> Frame<'_> {
     let Some((vnet, frame)) = bytes.split_first_chunk_mut::<VNET_HEADER>() else {
-        return (bytes.len(), Err(Refused));
+        return Frame::Refused(&[]);
     };
     let mut vnet = VnetHeader::parse(vnet);
     let mut start = VNET_HEADER;
@@ -279,14 +279,8 @@ fn restore(bytes: &mut [u8], tag: Option<[u8; 4]>) -> (usize, Result<Option<Gso>
         bytes[start + 12..start + 16].copy_from_slice(&tag);
         vnet = vnet.shifted(VLAN_TAG);
     }
-    (start, vnet.finish(&mut bytes[start..]))
-}
-
-/// The frame that [`restore`] has left in `bytes`.
-fn restored(bytes: &mut [u8], tag: Option<[u8; 4]>) -> Frame<'_> {
-    let (start, finished) = restore(bytes, tag);
-    let frame = &bytes[start..];
-    match finished {
+    let frame = &mut bytes[start..];
+    match vnet.finish(frame) {
         Ok(None) => Frame::whole(frame),
         Ok(Some(gso)) => Frame::Segments(frame, gso),
         Err(Refused) => Frame::Refused(frame),
@@ -295,16 +289,14 @@ fn restored(bytes: &mut [u8], tag: Option<[u8; 4]>) -> Frame<'_> {
 
 impl PortIo for RawPort {
     fn register(&mut self, poller: &Epoll, token: u64) -> io::Result<()> {
-        self.receiving.add(poller, self.receiver.as_fd(), token)
+        let fd = self.receiver.as_fd();
+        self.receiving.set(poller, fd, token, FRAMES)
     }
 
     fn want_writable(&mut self, poller: &Epoll, token: u64, want: bool) -> io::Result<()> {
+        let wanted = if want { ROOM } else { EpollFlags::empty() };
         let fd = self.sender.as_fd();
-        if want {
-            self.sending.add(poller, fd, token)
-        } else {
-            self.sending.remove(poller, fd)
-        }
+        self.sending.set(poller, fd, token, wanted)
     }
 
     fn receive(
@@ -320,9 +312,10 @@ impl PortIo for RawPort {
             };
             let frame = match &mut slot.content {
                 Content::Frame(bytes, tag) => restored(bytes, *tag),
-                Content::Queued => match mmsg::recv_up_to(self.receiver.as_fd(), batch, 1) {
-                    Ok(()) => batch
-                        .first(|bytes, control| restored(bytes, packet_socket::vlan_tag(control))),
+                Content::Queued => match mmsg::recv(self.receiver.as_fd(), batch, 1) {
+                    Ok(()) => batch.first(|bytes, control| {
+                        restored(bytes, packet_socket::vlan_tag_of(control))
+                    }),
                     Err(_) => {
                         self.lost += 1;
                         continue;
@@ -363,20 +356,18 @@ impl PortIo for RawPort {
         !matches!(self.link, Link::Gone | Link::Down)
     }
 
-    fn enable(&mut self, enabled: bool) -> io::Result<()> {
-        links::enable(self.index, self.sender.as_fd(), enabled)?;
-        // The news may come later than the next question.
-        self.link_changed();
-        Ok(())
-    }
-
     fn link_changed(&mut self) {
-        let link = Link::of(self.index, self.sender.as_fd());
+        let details = Details::of(self.index);
+        let link = match details {
+            Ok(details) => details.link,
+            Err(Errno::ENODEV) => Link::Gone,
+            Err(_) => self.link,
+        };
         if link != self.link {
             tracing::info!("{}: {:?}, now {link:?}", self.name, self.link);
             self.link = link;
         }
-        self.choose_sender();
+        self.choose_sender(details);
     }
 
     fn retry_after(&self) -> Option<Nanos> {
@@ -404,7 +395,7 @@ impl Medium for RawPort {
             return;
         }
         if self.retry_ring.is_some_and(|at| at <= Instant::now()) {
-            self.choose_sender();
+            self.choose_sender(Details::of(self.index));
         }
         while reports.len() < frames.len() {
             let rest = &frames[reports.len()..];

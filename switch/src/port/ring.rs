@@ -8,15 +8,12 @@
 
 use std::io;
 use std::mem::{offset_of, size_of};
-use std::num::NonZeroUsize;
 use std::os::fd::OwnedFd;
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
-
+use super::mapping::Mapping;
 use super::offload::VNET_HEADER;
-use super::packet_socket::set_option;
+use super::packet_socket::{set_option, vlan_tag};
 
 /// Bytes of a slot: a frame of Ethernet's ordinary 1,514 bytes and what the kernel puts before it.
 const SLOT: usize = 2048;
@@ -29,12 +26,9 @@ const BLOCK: usize = 64 * 1024;
 
 /// A ring of slots, filled by the kernel and emptied here, in the same order.
 pub(super) struct RxRing {
-    memory: NonNull<u8>,
+    memory: Mapping,
     next: usize,
 }
-
-// SAFETY: the mapping belongs to this value alone, whichever thread it is on.
-unsafe impl Send for RxRing {}
 
 /// What lies in the next slot. The slot goes back to the kernel when this is dropped.
 pub(super) struct Slot<'a> {
@@ -58,30 +52,18 @@ impl RxRing {
     /// its frames must have offload headers.
     pub(super) fn map(socket: &OwnedFd) -> io::Result<Self> {
         let version = libc::tpacket_versions::TPACKET_V2 as libc::c_int;
-        set_option(socket, libc::PACKET_VERSION, &version)?;
+        set_option(socket, libc::SOL_PACKET, libc::PACKET_VERSION, &version)?;
         // Any number but 0: frames that are longer than a slot are queued.
-        set_option(socket, libc::PACKET_COPY_THRESH, &1i32)?;
+        set_option(socket, libc::SOL_PACKET, libc::PACKET_COPY_THRESH, &1i32)?;
         let request = libc::tpacket_req {
             tp_block_size: BLOCK as libc::c_uint,
             tp_block_nr: (SLOT * SLOTS / BLOCK) as libc::c_uint,
             tp_frame_size: SLOT as libc::c_uint,
             tp_frame_nr: SLOTS as libc::c_uint,
         };
-        set_option(socket, libc::PACKET_RX_RING, &request)?;
-        const LENGTH: NonZeroUsize = NonZeroUsize::new(SLOT * SLOTS).expect("a ring has slots");
-        // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours.
-        let memory = unsafe {
-            mmap(
-                None,
-                LENGTH,
-                ProtFlags::PROT_READ | ProtFlags::PROT_WRITE,
-                MapFlags::MAP_SHARED,
-                socket,
-                0,
-            )
-        }?;
+        set_option(socket, libc::SOL_PACKET, libc::PACKET_RX_RING, &request)?;
         Ok(RxRing {
-            memory: memory.cast(),
+            memory: Mapping::of_socket(socket, 0, SLOT * SLOTS)?,
             next: 0,
         })
     }
@@ -91,7 +73,7 @@ impl RxRing {
         // SAFETY: `next` is below SLOTS, so that the slot lies within the mapping. It begins with a
         // tpacket2_hdr, whose first word is the status; both sides access it atomically.
         let (slot, status) = unsafe {
-            let slot = self.memory.add(self.next * SLOT);
+            let slot = self.memory.memory.add(self.next * SLOT);
             (slot, slot.cast::<AtomicU32>().as_ref())
         };
         let flags = status.load(Ordering::Acquire);
@@ -119,7 +101,9 @@ impl RxRing {
         for at in (0..PREFETCHED).step_by(LINE) {
             // SAFETY: the address lies within the mapping. A prefetch has no effect but on speed.
             unsafe {
-                _mm_prefetch::<_MM_HINT_T0>(self.memory.add(slot * SLOT + at).as_ptr().cast())
+                _mm_prefetch::<_MM_HINT_T0>(
+                    self.memory.memory.add(slot * SLOT + at).as_ptr().cast(),
+                )
             }
         }
     }
@@ -141,16 +125,12 @@ fn content(bytes: &mut [u8], flags: u32) -> Content<'_> {
     let len = word(offset_of!(libc::tpacket2_hdr, tp_len)) as usize;
     let kept = word(offset_of!(libc::tpacket2_hdr, tp_snaplen)) as usize;
     let frame = usize::from(half(offset_of!(libc::tpacket2_hdr, tp_mac)));
-    let tag = (flags & libc::TP_STATUS_VLAN_VALID != 0).then(|| {
-        let protocol = if flags & libc::TP_STATUS_VLAN_TPID_VALID != 0 {
-            half(offset_of!(libc::tpacket2_hdr, tp_vlan_tpid))
-        } else {
-            0x8100
-        };
-        let control = half(offset_of!(libc::tpacket2_hdr, tp_vlan_tci));
-        let (protocol, control) = (protocol.to_be_bytes(), control.to_be_bytes());
-        [protocol[0], protocol[1], control[0], control[1]]
-    });
+    let control = half(offset_of!(libc::tpacket2_hdr, tp_vlan_tci));
+    let tag = vlan_tag(
+        flags,
+        control,
+        half(offset_of!(libc::tpacket2_hdr, tp_vlan_tpid)),
+    );
     // The offload header lies right before the frame.
     let start = frame.saturating_sub(VNET_HEADER);
     if kept < len || start < size_of::<libc::tpacket2_hdr>() || frame + kept > SLOT {
@@ -162,13 +142,5 @@ fn content(bytes: &mut [u8], flags: u32) -> Content<'_> {
 impl Drop for Slot<'_> {
     fn drop(&mut self) {
         self.status.store(libc::TP_STATUS_KERNEL, Ordering::Release);
-    }
-}
-
-impl Drop for RxRing {
-    fn drop(&mut self) {
-        // SAFETY: the mapping was made with this length, and no slot is lent: they borrow the ring.
-        // A failure would only leave it mapped.
-        let _ = unsafe { munmap(self.memory.cast(), SLOT * SLOTS) };
     }
 }

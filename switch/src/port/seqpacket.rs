@@ -11,15 +11,15 @@ use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
-use nix::sys::epoll::Epoll;
+use nix::sys::epoll::{Epoll, EpollFlags};
 use nix::sys::socket::{
     AddressFamily, Backlog, SockFlag, SockType, UnixAddr, accept4, bind, connect, getsockopt,
     listen, setsockopt, socket, sockopt,
 };
 
 use super::mmsg::{self, Frame, RxBatch};
-use super::{Interest, PortIo, Received};
-use crate::tm::{Departure, Medium};
+use super::{FRAMES, Interest, PortIo, ROOM, Received};
+use crate::tm::{BATCH, Departure, Medium};
 
 /// Requested send buffer, in bytes. The kernel may grant less.
 const SEND_BUFFER: usize = 4 * 1024 * 1024;
@@ -69,8 +69,8 @@ impl SeqpacketPort {
         Ok(SeqpacketPort {
             listener: Some(listener),
             peer: None,
-            listener_interest: Interest::in_frames(),
-            peer_interest: Interest::in_frames(),
+            listener_interest: Interest::none(),
+            peer_interest: Interest::none(),
         })
     }
 
@@ -100,8 +100,8 @@ impl SeqpacketPort {
         Ok(SeqpacketPort {
             listener: None,
             peer: Some(socket),
-            listener_interest: Interest::in_frames(),
-            peer_interest: Interest::in_frames(),
+            listener_interest: Interest::none(),
+            peer_interest: Interest::none(),
         })
     }
 
@@ -109,7 +109,7 @@ impl SeqpacketPort {
     fn hang_up(&mut self, poller: &Epoll, token: u64) {
         if let Some(peer) = self.peer.take() {
             // Closing removes a descriptor from every poller, so a failure here changes nothing.
-            let _ = self.peer_interest.remove(poller, peer.as_fd());
+            let _ = (self.peer_interest).set(poller, peer.as_fd(), token, EpollFlags::empty());
         }
         if let Err(error) = self.register(poller, token) {
             tracing::error!("port {token}: cannot wait for a peer: {error}");
@@ -128,8 +128,8 @@ impl SeqpacketPort {
         let peer = unsafe { OwnedFd::from_raw_fd(fd) };
         prepare(&peer)?;
         // One peer at a time: the next one waits in the backlog, and nothing that it sends is lost.
-        self.listener_interest
-            .remove(poller, listener.socket.as_fd())?;
+        let fd = listener.socket.as_fd();
+        (self.listener_interest).set(poller, fd, token, EpollFlags::empty())?;
         self.peer = Some(peer);
         self.register(poller, token)
     }
@@ -162,21 +162,19 @@ fn prepare(socket: &OwnedFd) -> io::Result<()> {
 impl PortIo for SeqpacketPort {
     fn register(&mut self, poller: &Epoll, token: u64) -> io::Result<()> {
         if let Some(peer) = &self.peer {
-            return self.peer_interest.add(poller, peer.as_fd(), token);
+            return (self.peer_interest).set(poller, peer.as_fd(), token, FRAMES);
         }
         if let Some(listener) = &self.listener {
-            return self
-                .listener_interest
-                .add(poller, listener.socket.as_fd(), token);
+            let fd = listener.socket.as_fd();
+            return self.listener_interest.set(poller, fd, token, FRAMES);
         }
         Ok(())
     }
 
     fn want_writable(&mut self, poller: &Epoll, token: u64, want: bool) -> io::Result<()> {
+        let wanted = if want { FRAMES | ROOM } else { FRAMES };
         match &self.peer {
-            Some(peer) => self
-                .peer_interest
-                .set_writable(poller, peer.as_fd(), token, want),
+            Some(peer) => (self.peer_interest).set(poller, peer.as_fd(), token, wanted),
             None => Ok(()),
         }
     }
@@ -199,16 +197,13 @@ impl PortIo for SeqpacketPort {
         let Some(peer) = &self.peer else {
             return Received::Empty;
         };
-        match mmsg::recv(peer.as_fd(), batch) {
+        match mmsg::recv(peer.as_fd(), batch, BATCH) {
             Ok(()) => {
                 // At the end of the connection recvmmsg fills what is left of the batch with what
                 // looks like empty messages, but comes without credentials.
-                let messages = (0..batch.len()).take_while(|&i| batch.has_control(i));
-                let messages = messages.count();
-                if messages == 0 {
+                if batch.keep_with_control() == 0 {
                     self.hang_up(poller, token);
                 }
-                batch.truncate(messages);
                 batch.frames().for_each(each);
                 Received::Frames
             }

@@ -6,14 +6,15 @@
 
 use std::io;
 use std::mem::{size_of, zeroed};
-use std::num::NonZeroUsize;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use nix::errno::Errno;
-use nix::sys::mman::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 use nix::sys::utsname::uname;
+
+use super::mapping::Mapping;
+use super::packet_socket::{bind_to, get_option, set_option};
 
 /// Bytes of a chunk, which holds one frame.
 pub(super) const CHUNK: usize = 2048;
@@ -71,15 +72,6 @@ pub(super) struct TxRing {
     free: Vec<u64>,
 }
 
-// SAFETY: the mappings belong to this value alone, whichever thread it is on.
-unsafe impl Send for TxRing {}
-
-/// Memory that is unmapped when it is dropped.
-struct Mapping {
-    memory: NonNull<u8>,
-    len: NonZeroUsize,
-}
-
 /// A ring that this process and the kernel share.
 struct Ring {
     memory: Mapping,
@@ -114,20 +106,30 @@ impl TxRing {
         region.addr = chunks.memory.as_ptr() as u64;
         region.len = (CHUNK * CHUNKS) as u64;
         region.chunk_size = CHUNK as u32;
-        set_option(&socket, libc::XDP_UMEM_REG, &region)?;
+        set_option(&socket, libc::SOL_XDP, libc::XDP_UMEM_REG, &region)?;
         // Every socket needs a ring for received frames, too; this one stays empty.
         for ring in [
             libc::XDP_UMEM_FILL_RING,
             libc::XDP_UMEM_COMPLETION_RING,
             libc::XDP_TX_RING,
         ] {
-            set_option(&socket, ring, &(CHUNKS as libc::c_int))?;
+            set_option(&socket, libc::SOL_XDP, ring, &(CHUNKS as libc::c_int))?;
         }
-        let offsets = offsets(&socket)?;
+        // SAFETY: the option is such a structure. Kernels before 5.4 have a shorter one.
+        let offsets: libc::xdp_mmap_offsets =
+            unsafe { get_option(&socket, libc::SOL_XDP, libc::XDP_MMAP_OFFSETS) }?;
         let sends = Ring::map::<libc::xdp_desc>(&socket, libc::XDP_PGOFF_TX_RING, &offsets.tx)?;
         let at = libc::XDP_UMEM_PGOFF_COMPLETION_RING as libc::off_t;
         let completions = Ring::map::<u64>(&socket, at, &offsets.cr)?;
-        bind(&socket, index)?;
+        let address = libc::sockaddr_xdp {
+            sxdp_family: libc::AF_XDP as u16,
+            // All drivers have this mode.
+            sxdp_flags: libc::XDP_COPY,
+            sxdp_ifindex: index,
+            sxdp_queue_id: 0,
+            sxdp_shared_umem_fd: 0,
+        };
+        bind_to(&socket, &address)?;
         Ok(TxRing {
             socket,
             chunks,
@@ -212,39 +214,6 @@ impl TxRing {
     }
 }
 
-impl Mapping {
-    fn anonymous(len: usize) -> io::Result<Self> {
-        let len = NonZeroUsize::new(len).ok_or(io::ErrorKind::InvalidInput)?;
-        let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice touches no memory of this process.
-        let memory = unsafe { mmap_anonymous(None, len, protection, MapFlags::MAP_PRIVATE) }?;
-        Ok(Mapping {
-            memory: memory.cast(),
-            len,
-        })
-    }
-
-    fn of_socket(socket: &OwnedFd, at: libc::off_t, len: usize) -> io::Result<Self> {
-        let len = NonZeroUsize::new(len).ok_or(io::ErrorKind::InvalidInput)?;
-        let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
-        let flags = MapFlags::MAP_SHARED | MapFlags::MAP_POPULATE;
-        // SAFETY: as above.
-        let memory = unsafe { mmap(None, len, protection, flags, socket, at) }?;
-        Ok(Mapping {
-            memory: memory.cast(),
-            len,
-        })
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: the mapping has this length, and no reference into it outlives its owner. A failure would only leave it
-        // mapped.
-        let _ = unsafe { munmap(self.memory.cast(), self.len.get()) };
-    }
-}
-
 impl Ring {
     /// Maps a ring with slots of type `T`.
     fn map<T>(
@@ -276,69 +245,5 @@ impl Ring {
         let index = number as usize % CHUNKS;
         // SAFETY: the mapping has CHUNKS slots behind this offset.
         unsafe { self.memory.memory.add(self.slots).cast().add(index) }
-    }
-}
-
-fn set_option<T>(socket: &OwnedFd, option: libc::c_int, value: &T) -> io::Result<()> {
-    // SAFETY: the value is a plain C structure or integer of the stated length, borrowed for the call.
-    let rc = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_XDP,
-            option,
-            ptr::from_ref(value).cast(),
-            size_of::<T>() as libc::socklen_t,
-        )
-    };
-    if rc < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(())
-    }
-}
-
-/// Returns where the parts of the rings lie in their mappings.
-fn offsets(socket: &OwnedFd) -> io::Result<libc::xdp_mmap_offsets> {
-    // SAFETY: a plain C structure for which all zeros are valid.
-    let mut offsets: libc::xdp_mmap_offsets = unsafe { zeroed() };
-    let mut len = size_of::<libc::xdp_mmap_offsets>() as libc::socklen_t;
-    // SAFETY: the option fills a structure of the stated length.
-    let rc = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_XDP,
-            libc::XDP_MMAP_OFFSETS,
-            (&raw mut offsets).cast(),
-            &raw mut len,
-        )
-    };
-    // Kernels before 5.4 have shorter offsets.
-    if rc < 0 || len as usize != size_of::<libc::xdp_mmap_offsets>() {
-        return Err(io::ErrorKind::Unsupported.into());
-    }
-    Ok(offsets)
-}
-
-/// Binds to the interface with this index, in copy mode, which all drivers have.
-fn bind(socket: &OwnedFd, index: libc::c_uint) -> io::Result<()> {
-    let address = libc::sockaddr_xdp {
-        sxdp_family: libc::AF_XDP as u16,
-        sxdp_flags: libc::XDP_COPY,
-        sxdp_ifindex: index,
-        sxdp_queue_id: 0,
-        sxdp_shared_umem_fd: 0,
-    };
-    // SAFETY: a sockaddr_xdp of its own length, borrowed for the call.
-    let rc = unsafe {
-        libc::bind(
-            socket.as_raw_fd(),
-            (&raw const address).cast(),
-            size_of::<libc::sockaddr_xdp>() as libc::socklen_t,
-        )
-    };
-    if rc < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(())
     }
 }

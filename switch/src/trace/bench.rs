@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 use std::num::NonZeroU16;
 
-use ultima_p4runtime::config::v1::P4Info;
 use ultima_p4runtime::text;
 use ultima_p4runtime::v1::{ForwardingPipelineConfig, WriteRequest};
 
@@ -12,7 +11,7 @@ use crate::config::{MAX_PORT, ProgramFiles};
 use crate::engine::trace::Recorder;
 use crate::engine::{EgressOutcome, Engine, Limits, QueueInfo};
 use crate::grpc;
-use crate::pipeline::{ConfigError, Pipeline};
+use crate::pipeline::{ConfigError, Loader, Pipeline};
 
 /// A program without a switch: all ports exist, queues are empty, wires lose nothing.
 pub struct Bench {
@@ -49,13 +48,17 @@ impl Bench {
     /// # Errors
     /// The program does not load, or does not fit the P4Info.
     pub fn new(files: ProgramFiles, limits: Limits) -> Result<Bench, BenchError> {
-        let p4info: Option<P4Info> = files.p4info.as_deref().map(text::parse).transpose()?;
         let config = ForwardingPipelineConfig {
-            p4info,
+            p4info: files.p4info.as_deref().map(text::parse).transpose()?,
             p4_device_config: files.json,
             cookie: None,
         };
-        let pipeline = Pipeline::load(config, limits)?;
+        let loader = Loader {
+            limits,
+            seed: 0,
+            target: None,
+        };
+        let pipeline = loader.load(config)?;
         Ok(Bench {
             pipeline,
             entered: 0,

@@ -5,7 +5,7 @@ use std::num::NonZeroU16;
 use proptest::prelude::*;
 use ultima_switch::engine::trace::Recorder;
 use ultima_switch::engine::{
-    CloneSession, EgressOutcome, IngressOutcome, MeterConfig, QueueInfo, Replica,
+    CloneSession, EgressOutcome, Engine, IngressOutcome, Limits, MeterConfig, QueueInfo, Replica,
 };
 
 use super::control::{Testbed, exact, lpm};
@@ -39,6 +39,16 @@ fn copies() -> Testbed {
         .unwrap();
     testbed.insert("Serve.marks", &[exact(1)], "Serve.mark", &[7]);
     testbed
+}
+
+/// Loads a program of `tests/programs` without its P4Info.
+macro_rules! bare {
+    ($name:literal) => {{
+        let mut testbed = program!($name);
+        let json = include_bytes!(concat!("../programs/", $name, ".json"));
+        testbed.engine = Engine::load_bare(json, Limits::default()).expect("the program loads");
+        testbed
+    }};
 }
 
 /// Our own program with a job whose rank 0, behind any port, is what [`packets`] are of.
@@ -210,6 +220,15 @@ proptest! {
 proptest! {
     // Each case loads ten engines.
     #![proptest_config(ProptestConfig::with_cases(ultima_testing::cases(3, 60)))]
+
+    #[test]
+    fn programs_do_the_same_without_their_p4info(frames in frames(0..25)) {
+        agree(bare!("parsing"), program!("parsing"), &frames)?;
+        agree(bare!("arithmetic"), program!("arithmetic"), &frames)?;
+        agree(bare!("lookups"), program!("lookups"), &frames)?;
+        agree(bare!("profiles"), program!("profiles"), &frames)?;
+        agree(bare!("value_sets"), program!("value_sets"), &frames)?;
+    }
 
     #[test]
     fn recording_changes_nothing(frames in frames(0..25), packets in packets()) {

@@ -59,30 +59,23 @@ fn matching(all: impl Iterator<Item = Leaf>, patterns: &[Vec<PathElem>]) -> Vec<
         .collect()
 }
 
-/// True if a pattern can match counters of a port.
-pub(super) fn wants_counters(pattern: &[PathElem]) -> bool {
-    let any = PortCounts {
-        name: name_in(pattern),
-        ..PortCounts::default()
-    };
-    counters_of(&any).any(|leaf| leads_to(pattern, &leaf.path))
-}
-
 /// True if a pattern can match a leaf of a port.
 pub(super) fn is_known(pattern: &[PathElem]) -> bool {
-    let any = PortStatus {
+    let name = pattern.iter().find_map(|elem| elem.key.get("name"));
+    let name = name.cloned().unwrap_or_default();
+    let counts = PortCounts {
+        name: name.clone(),
+        ..PortCounts::default()
+    };
+    let status = PortStatus {
         number: 0,
-        name: name_in(pattern),
+        name,
         up: true,
         enabled: true,
         interface: Some(0),
     };
-    wants_counters(pattern) || of(&any).any(|leaf| leads_to(pattern, &leaf.path))
-}
-
-fn name_in(pattern: &[PathElem]) -> String {
-    let name = pattern.iter().find_map(|elem| elem.key.get("name"));
-    name.cloned().unwrap_or_default()
+    let mut leaves = counters_of(&counts).chain(of(&status));
+    leaves.any(|leaf| leads_to(pattern, &leaf.path))
 }
 
 fn counters_of(port: &PortCounts) -> impl Iterator<Item = Leaf> {
@@ -242,16 +235,17 @@ mod tests {
         assert_eq!(counters[0].value, Value::Number(7));
         assert_eq!(select_counters(&[counts], &[Vec::new()]).len(), 6);
         let interface = |name| vec![elem("interfaces"), entry("interface", "name", name)];
-        for (pattern, wants) in [
+        for (pattern, known) in [
             (Vec::new(), true),
             (interface("*"), true),
             (interface("veth9"), true),
             (leaf("counters"), true),
             (leaf("out-octets"), true),
-            (leaf("oper-status"), false),
+            (leaf("oper-status"), true),
+            (leaf("mtu"), false),
             (vec![elem("interfaces"), elem("config")], false),
         ] {
-            assert_eq!(wants_counters(&pattern), wants, "{pattern:?}");
+            assert_eq!(is_known(&pattern), known, "{pattern:?}");
         }
 
         let text = Value::Text("a\"b".into()).encode(Encoding::JsonIetf);

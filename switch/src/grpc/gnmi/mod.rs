@@ -1,4 +1,4 @@
-//! The gNMI service: status, administrative state and counters of ports.
+//! The gNMI service: status and counters of ports.
 
 mod leaves;
 mod subscribe;
@@ -11,15 +11,13 @@ use tonic::{Request, Response, Status, Streaming};
 use ultima_gnmi::path::{self, join};
 use ultima_gnmi::v0::g_nmi_server::GNmi;
 use ultima_gnmi::v0::get_request::DataType;
-use ultima_gnmi::v0::typed_value::Value as Typed;
 use ultima_gnmi::v0::{
     CapabilityRequest, CapabilityResponse, Encoding, GetRequest, GetResponse, Notification, Path,
-    PathElem, SetRequest, SetResponse, SubscribeRequest, SubscribeResponse, TypedValue, Update,
-    UpdateResult, update_result,
+    PathElem, SetRequest, SetResponse, SubscribeRequest, SubscribeResponse, Update,
 };
 
 use super::{ResponseStream, Service};
-use crate::datapath::{Datapath, PortStatus};
+use crate::datapath::PortStatus;
 use leaves::{ENCODINGS, Leaf};
 
 /// Largest number of subscriptions.
@@ -44,52 +42,10 @@ impl Service {
         Ok(found)
     }
 
-    /// Returns the current counters that match one of `patterns`. Asks the forwarding thread only if one can match.
+    /// Returns the current counters that match one of `patterns`.
     async fn counters(&self, patterns: &[Vec<PathElem>]) -> Result<Vec<Leaf>, Status> {
-        if !patterns.iter().any(|it| leaves::wants_counters(it)) {
-            return Ok(Vec::new());
-        }
         let counts = self.forwarder.call(|datapath| datapath.port_counts());
         Ok(leaves::select_counters(&counts.await?, patterns))
-    }
-
-    /// Sets one leaf.
-    async fn set_leaf(&self, path: &[PathElem], value: Option<TypedValue>) -> Result<(), Status> {
-        let says = || path::text(path);
-        let (name, enabled) = match (named(path), value.and_then(|value| truth(&value))) {
-            (Some(name), Some(enabled)) => (name.to_owned(), enabled),
-            (Some(_), None) => {
-                let text = format!("{}: expected true or false, as bool_val or JSON", says());
-                return Err(Status::invalid_argument(text));
-            }
-            (None, _) => {
-                let text = format!(
-                    "{} cannot be set: expected /interfaces/interface[name=…]/config/enabled",
-                    says()
-                );
-                return Err(Status::unimplemented(text));
-            }
-        };
-        let enable = move |datapath: &mut Datapath| datapath.enable_port(&name, enabled);
-        Ok(self.forwarder.call(enable).await??)
-    }
-}
-
-/// Returns NAME of `/interfaces/interface[name=NAME]/config/enabled`.
-fn named(path: &[PathElem]) -> Option<&str> {
-    let [interfaces, interface, config, enabled] = path else {
-        return None;
-    };
-    let names = [interfaces, interface, config, enabled].map(|elem| elem.name.as_str());
-    let is_it = names == ["interfaces", "interface", "config", "enabled"];
-    is_it.then(|| interface.key.get("name").map(String::as_str))?
-}
-
-fn truth(value: &TypedValue) -> Option<bool> {
-    match value.value.as_ref()? {
-        Typed::BoolVal(truth) => Some(*truth),
-        Typed::JsonVal(json) | Typed::JsonIetfVal(json) => serde_json::from_slice(json).ok(),
-        _ => None,
     }
 }
 
@@ -200,33 +156,10 @@ impl GNmi for Service {
         Ok(Response::new(GetResponse { notification }))
     }
 
-    async fn set(&self, request: Request<SetRequest>) -> Result<Response<SetResponse>, Status> {
-        use update_result::Operation;
-        let request = request.into_inner();
-        let replace = request
-            .replace
-            .into_iter()
-            .map(|it| (Operation::Replace, it));
-        let update = request.update.into_iter().map(|it| (Operation::Update, it));
-        let all: Vec<(Operation, Update)> = replace.chain(update).collect();
-        // All or none: of several, one that fails could not take back those before it.
-        if all.len() > 1 || !request.delete.is_empty() || !request.union_replace.is_empty() {
-            return Err(Status::unimplemented(
-                "one leaf can be updated or replaced at a time; send several requests",
-            ));
-        }
-        let mut response = Vec::new();
-        for (op, Update { path, val, .. }) in all {
-            let whole = join(request.prefix.as_ref(), path.as_ref());
-            self.set_leaf(&whole, val).await?;
-            let op = op.into();
-            response.push(UpdateResult { path, op });
-        }
-        Ok(Response::new(SetResponse {
-            prefix: request.prefix,
-            response,
-            timestamp: now(),
-        }))
+    async fn set(&self, _: Request<SetRequest>) -> Result<Response<SetResponse>, Status> {
+        Err(Status::unimplemented(
+            "this switch has no leaf that can be set",
+        ))
     }
 
     async fn subscribe(

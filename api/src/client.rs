@@ -8,6 +8,7 @@ use ultima_grpc::tls::ClientTls;
 use crate::dial::dial;
 pub use crate::dial::endpoint;
 pub use crate::error::{ClientError, EPOCH_OVER, LEADER};
+pub use crate::route::STANDBY_READS;
 use crate::route::{self, Route};
 use crate::v1::{self as api, control_client::ControlClient};
 
@@ -41,6 +42,7 @@ pub struct Client {
     rpc: ControlClient<Route>,
     address: String,
     is_of_several: bool,
+    standby: Option<String>,
 }
 
 /// The events of a job's members.
@@ -112,11 +114,35 @@ impl Client {
     pub async fn connect_with(address: &str, tls: Option<ClientTls>) -> Result<Self, ClientError> {
         let addresses = address.split(',').map(|it| it.trim().to_owned());
         let route = Route::find(addresses.collect(), tls).await?;
-        Ok(Client {
+        Ok(Client::over(route, None))
+    }
+
+    /// Connects as [`connect_with`](Self::connect_with), but a standby answers [reads](STANDBY_READS) while no controller
+    /// leads. It does not know the states of switches and sessions.
+    ///
+    /// # Errors
+    /// No controller answers.
+    pub async fn connect_to_read(
+        address: &str,
+        tls: Option<ClientTls>,
+    ) -> Result<Self, ClientError> {
+        let addresses = address.split(',').map(|it| it.trim().to_owned());
+        let (route, standby) = Route::find_to_read(addresses.collect(), tls).await?;
+        Ok(Client::over(route, standby))
+    }
+
+    /// The address of a standby that answers reads, if no controller led when the client connected to read.
+    pub fn standby(&self) -> Option<&str> {
+        self.standby.as_deref()
+    }
+
+    fn over(route: Route, standby: Option<String>) -> Self {
+        Client {
             address: route.addresses(),
             is_of_several: route.is_to_several(),
+            standby,
             rpc: ControlClient::new(route).max_decoding_message_size(MAX_ANSWER),
-        })
+        }
     }
 
     /// True if the client has several controllers and looks for a new leader after a failure.

@@ -286,18 +286,12 @@ impl Controller {
             self.switches.iter().map(of).collect()
         };
         let registry = self.registry();
-        let of = |(switch, health): (&ManagedSwitch, _)| {
-            let here = registry
-                .iter()
-                .filter(|record| record.plan.contains_key(&switch.id));
-            let jobs = here.map(|record| record.job.name.clone()).collect();
-            SwitchState {
-                id: switch.id,
-                problem: switch.client().err(),
-                health,
-                dirty: switch.is_dirty(),
-                jobs,
-            }
+        let of = |(switch, health): (&ManagedSwitch, _)| SwitchState {
+            id: switch.id,
+            problem: switch.client().err(),
+            health,
+            dirty: switch.is_dirty(),
+            jobs: registry.names_at(switch.id),
         };
         self.switches.iter().zip(health).map(of).collect()
     }

@@ -81,6 +81,21 @@ async fn standbys_answer_reads() {
     assert_eq!(one, read[0]);
     let none = standby.get_job(get("none")).await.unwrap_err();
     assert_eq!(none.code(), tonic::Code::NotFound);
+    client.drain("s1", true).await.unwrap();
+    let fabric = standby.get_fabric(api::GetFabricRequest {}).await;
+    assert_eq!(fabric.unwrap().into_inner(), client.fabric().await.unwrap());
+    let read = standby.list_switches(api::ListSwitchesRequest {}).await;
+    let mut read = read.unwrap().into_inner().switches;
+    let mut switches = client.switches().await.unwrap();
+    assert!(switches[0].connected && switches[0].health == "drained");
+    // Each controller reaches them at other addresses.
+    read.iter_mut().for_each(|switch| switch.grpc.clear());
+    for switch in &mut switches {
+        switch.grpc.clear();
+        switch.connected = false;
+        switch.problem = "unknown: a standby is not connected to switches".into();
+    }
+    assert_eq!(read, switches);
     let delete = api::DeleteJobRequest { name: "one".into() };
     let refused = standby.delete_job(delete).await.unwrap_err();
     let leader = first.handle().address().to_string();
@@ -93,9 +108,18 @@ async fn standbys_answer_reads() {
     // A client with the standby's address alone finds the leader.
     let client = second.client().await;
     client.delete_job("one").await.unwrap();
-    first.stop();
+    first.end().await;
     second.leads().await;
     assert_eq!(names(&second.client().await).await, [""; 0]);
+    // A key without a lease, so that no controller leads. The first leader has stored its events.
+    let key = format!("{}/leader", group::PREFIX);
+    testbed.etcd.put(&key, "{}");
+    until(async || is_standby(&second.standing().await)).await;
+    let object = "switch/s1".to_owned();
+    let events = standby.list_events(api::ListEventsRequest { object }).await;
+    let events = events.unwrap().into_inner().events;
+    let reasons = events.iter().map(|event| &*event.reason);
+    assert_eq!(reasons.collect::<Vec<&str>>(), ["Drained"]);
 }
 
 /// The leader stops before its answer arrives; the next leader assigns the same rank.

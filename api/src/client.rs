@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use backon::{ConstantBuilder, Retryable as _};
 use tonic::{Request, Status, Streaming};
 use ultima_grpc::tls::ClientTls;
 
@@ -366,8 +367,14 @@ impl Client {
         wait: Duration,
     ) -> Result<api::JoinResponse, ClientError> {
         let (begun, attempt) = (Instant::now(), rand::random_range(1..=u64::MAX));
-        let (mut left, mut lost) = (wait, None);
-        loop {
+        let mut is_first = true;
+        let join = || {
+            let rest = wait.saturating_sub(begun.elapsed());
+            let left = match std::mem::take(&mut is_first) {
+                true => wait,
+                // 0 would mean no wait at all.
+                false => rest.max(wait.min(Duration::from_millis(1))),
+            };
             let request = api::JoinRequest {
                 job: job.into(),
                 host: host.into(),
@@ -375,27 +382,24 @@ impl Client {
                 attempt,
             };
             let request = within(left.saturating_add(ANSWER), request);
-            let answer = self.rpc.clone().join(request).await;
-            let error = match answer {
-                Ok(answer) => return Ok(answer.into_inner()),
-                Err(status) => self.error(status),
-            };
-            let since = match lost {
-                // The controller may have given it a rank in the lost answer.
-                None if error.is_silence() => Instant::now(),
-                Some(since) if error.is_for_now() || error.is_silence() => since,
-                _ => return Err(error),
-            };
-            if since.elapsed() >= JOIN_AGAIN {
-                return Err(error);
+            let mut rpc = self.rpc.clone();
+            async move {
+                let answer = rpc.join(request).await;
+                Ok(answer.map_err(|status| self.error(status))?.into_inner())
             }
-            lost = Some(since);
+        };
+        let mut lost = None;
+        let may_repeat = |error: &ClientError| {
+            // The controller may have given it a rank in the lost answer.
+            let is_lost = error.is_silence() || (lost.is_some() && error.is_for_now());
+            is_lost && lost.get_or_insert_with(Instant::now).elapsed() < JOIN_AGAIN
+        };
+        let pauses = ConstantBuilder::new().with_delay(PAUSE).without_max_times();
+        let joined = join.retry(pauses).when(may_repeat);
+        let joined = joined.notify(|error, _| {
             tracing::debug!(%error, "repeating the request for a rank");
-            tokio::time::sleep(PAUSE).await;
-            // 0 would mean no wait at all.
-            let rest = wait.saturating_sub(begun.elapsed());
-            left = rest.max(wait.min(Duration::from_millis(1)));
-        }
+        });
+        joined.await
     }
 
     /// Gives up a rank.

@@ -2,12 +2,14 @@
 
 use std::time::{Duration, Instant};
 
+use backon::{ConstantBuilder, Retryable as _};
 use tonic::{Request, Status, Streaming};
 use ultima_grpc::tls::ClientTls;
 
 use crate::dial::dial;
 pub use crate::dial::endpoint;
 pub use crate::error::{ClientError, EPOCH_OVER, LEADER};
+pub use crate::route::STANDBY_READS;
 use crate::route::{self, Route};
 use crate::v1::{self as api, control_client::ControlClient};
 
@@ -41,6 +43,7 @@ pub struct Client {
     rpc: ControlClient<Route>,
     address: String,
     is_of_several: bool,
+    standby: Option<String>,
 }
 
 /// The events of a job's members.
@@ -112,11 +115,35 @@ impl Client {
     pub async fn connect_with(address: &str, tls: Option<ClientTls>) -> Result<Self, ClientError> {
         let addresses = address.split(',').map(|it| it.trim().to_owned());
         let route = Route::find(addresses.collect(), tls).await?;
-        Ok(Client {
+        Ok(Client::over(route, None))
+    }
+
+    /// Connects as [`connect_with`](Self::connect_with), but a standby answers [reads](STANDBY_READS) while no controller
+    /// leads. It does not know the states of switches and sessions.
+    ///
+    /// # Errors
+    /// No controller answers.
+    pub async fn connect_to_read(
+        address: &str,
+        tls: Option<ClientTls>,
+    ) -> Result<Self, ClientError> {
+        let addresses = address.split(',').map(|it| it.trim().to_owned());
+        let (route, standby) = Route::find_to_read(addresses.collect(), tls).await?;
+        Ok(Client::over(route, standby))
+    }
+
+    /// The address of a standby that answers reads, if no controller led when the client connected to read.
+    pub fn standby(&self) -> Option<&str> {
+        self.standby.as_deref()
+    }
+
+    fn over(route: Route, standby: Option<String>) -> Self {
+        Client {
             address: route.addresses(),
             is_of_several: route.is_to_several(),
+            standby,
             rpc: ControlClient::new(route).max_decoding_message_size(MAX_ANSWER),
-        })
+        }
     }
 
     /// True if the client has several controllers and looks for a new leader after a failure.
@@ -340,8 +367,14 @@ impl Client {
         wait: Duration,
     ) -> Result<api::JoinResponse, ClientError> {
         let (begun, attempt) = (Instant::now(), rand::random_range(1..=u64::MAX));
-        let (mut left, mut lost) = (wait, None);
-        loop {
+        let mut is_first = true;
+        let join = || {
+            let rest = wait.saturating_sub(begun.elapsed());
+            let left = match std::mem::take(&mut is_first) {
+                true => wait,
+                // 0 would mean no wait at all.
+                false => rest.max(wait.min(Duration::from_millis(1))),
+            };
             let request = api::JoinRequest {
                 job: job.into(),
                 host: host.into(),
@@ -349,27 +382,24 @@ impl Client {
                 attempt,
             };
             let request = within(left.saturating_add(ANSWER), request);
-            let answer = self.rpc.clone().join(request).await;
-            let error = match answer {
-                Ok(answer) => return Ok(answer.into_inner()),
-                Err(status) => self.error(status),
-            };
-            let since = match lost {
-                // The controller may have given it a rank in the lost answer.
-                None if error.is_silence() => Instant::now(),
-                Some(since) if error.is_for_now() || error.is_silence() => since,
-                _ => return Err(error),
-            };
-            if since.elapsed() >= JOIN_AGAIN {
-                return Err(error);
+            let mut rpc = self.rpc.clone();
+            async move {
+                let answer = rpc.join(request).await;
+                Ok(answer.map_err(|status| self.error(status))?.into_inner())
             }
-            lost = Some(since);
+        };
+        let mut lost = None;
+        let may_repeat = |error: &ClientError| {
+            // The controller may have given it a rank in the lost answer.
+            let is_lost = error.is_silence() || (lost.is_some() && error.is_for_now());
+            is_lost && lost.get_or_insert_with(Instant::now).elapsed() < JOIN_AGAIN
+        };
+        let pauses = ConstantBuilder::new().with_delay(PAUSE).without_max_times();
+        let joined = join.retry(pauses).when(may_repeat);
+        let joined = joined.notify(|error, _| {
             tracing::debug!(%error, "repeating the request for a rank");
-            tokio::time::sleep(PAUSE).await;
-            // 0 would mean no wait at all.
-            let rest = wait.saturating_sub(begun.elapsed());
-            left = rest.max(wait.min(Duration::from_millis(1)));
-        }
+        });
+        joined.await
     }
 
     /// Gives up a rank.

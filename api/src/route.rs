@@ -30,11 +30,22 @@ const ANSWER: Duration = Duration::from_secs(2);
 /// Time to wait for controllers that do not answer, once another has answered.
 const SILENCE: Duration = Duration::from_secs(1);
 
+/// The calls that a standby answers, too, from the store.
+pub const STANDBY_READS: [&str; 5] = [
+    "ListJobs",
+    "GetJob",
+    "ListSwitches",
+    "GetFabric",
+    "ListEvents",
+];
+
 /// Sends calls to the leader. After a failed call, the next one looks for the leader again.
 #[derive(Clone, Debug)]
 pub struct Route {
     addresses: Arc<[String]>,
     tls: Option<ClientTls>,
+    /// True if a standby may answer [reads](STANDBY_READS) while no controller leads.
+    reads_at_standbys: bool,
     known: Arc<AsyncMutex<Known>>,
 }
 
@@ -54,10 +65,29 @@ impl Route {
         let route = Route {
             addresses: addresses.into(),
             tls,
+            reads_at_standbys: false,
             known: Arc::default(),
         };
         route.leader().await?;
         Ok(route)
+    }
+
+    /// The same, but standbys answer [reads](STANDBY_READS) while no controller leads. Returns the address of such a standby.
+    ///
+    /// # Errors
+    /// No controller answers.
+    pub async fn find_to_read(
+        addresses: Vec<String>,
+        tls: Option<ClientTls>,
+    ) -> Result<(Self, Option<String>), ClientError> {
+        let route = Route {
+            addresses: addresses.into(),
+            tls,
+            reads_at_standbys: true,
+            known: Arc::default(),
+        };
+        let standby = route.reader().await?.standby;
+        Ok((route, standby))
     }
 
     /// The addresses, for errors.
@@ -75,12 +105,26 @@ impl Route {
         if let Some(leader) = &known.leader {
             return Ok(leader.clone());
         }
-        let leader = self.look(known.hint.take()).await?;
-        known.leader = Some(leader.clone());
-        Ok(leader)
+        let found = self.look(known.hint.take(), false).await?;
+        known.leader = Some(found.channel.clone());
+        Ok(found.channel)
     }
 
-    async fn look(&self, hint: Option<String>) -> Result<Channel, ClientError> {
+    /// The leader, or a standby if no controller leads now.
+    async fn reader(&self) -> Result<Found, ClientError> {
+        let mut known = self.known.lock().await;
+        if let Some(leader) = &known.leader {
+            return Ok(Found::leader(leader.clone()));
+        }
+        let found = self.look(known.hint.take(), true).await?;
+        if found.standby.is_none() {
+            known.leader = Some(found.channel.clone());
+        }
+        Ok(found)
+    }
+
+    /// Looks for the leader. With `or_standby`, a standby will do if none of the known controllers leads.
+    async fn look(&self, hint: Option<String>, or_standby: bool) -> Result<Found, ClientError> {
         let deadline = Instant::now() + FIND;
         let mut hints = BTreeSet::from_iter(hint);
         loop {
@@ -95,13 +139,13 @@ impl Route {
             let mut last = ClientError::NoLeader {
                 addresses: self.addresses(),
             };
-            let mut answered = false;
+            let mut standby = None;
             let until = Instant::now() + SILENCE;
             loop {
                 let silence = async {
-                    match answered {
-                        true => sleep_until(until).await,
-                        false => std::future::pending().await,
+                    match standby {
+                        Some(_) => sleep_until(until).await,
+                        None => std::future::pending().await,
                     }
                 };
                 let answer = tokio::select! {
@@ -110,15 +154,19 @@ impl Route {
                 };
                 match answer {
                     None => break,
-                    Some(Ok((channel, Standing::Leader))) => return Ok(channel),
-                    Some(Ok((_, Standing::Standby { leader }))) => {
-                        answered = true;
+                    Some(Ok((_, channel, Standing::Leader))) => return Ok(Found::leader(channel)),
+                    Some(Ok((address, channel, Standing::Standby { leader }))) => {
+                        let standby_address = Some(address.to_owned());
+                        standby = Some(Found {
+                            channel,
+                            standby: standby_address,
+                        });
                         hints.extend(leader);
                     }
                     Some(Err(error)) => last = error,
                 }
             }
-            if !answered {
+            let Some(standby) = standby else {
                 return Err(match last {
                     ClientError::NoAnswer { reason, .. } if self.is_to_several() => {
                         let addresses = self.addresses();
@@ -126,6 +174,10 @@ impl Route {
                     }
                     last => last,
                 });
+            };
+            // A reported leader that was not asked yet may lead.
+            if or_standby && hints.is_subset(&candidates) {
+                return Ok(standby);
             }
             if Instant::now() >= deadline {
                 return Err(ClientError::NoLeader {
@@ -142,12 +194,29 @@ impl Route {
     }
 }
 
+/// A controller that serves a call.
+struct Found {
+    channel: Channel,
+    /// Its address if it is a standby.
+    standby: Option<String>,
+}
+
+impl Found {
+    fn leader(channel: Channel) -> Self {
+        let standby = None;
+        Found { channel, standby }
+    }
+}
+
 enum Standing {
     Leader,
     Standby { leader: Option<String> },
 }
 
-async fn ask(address: &str, tls: Option<&ClientTls>) -> Result<(Channel, Standing), ClientError> {
+async fn ask<'a>(
+    address: &'a str,
+    tls: Option<&ClientTls>,
+) -> Result<(&'a str, Channel, Standing), ClientError> {
     let channel = dial(address, tls).await?;
     let answer = match standing(channel.clone()).await {
         Ok(standing) if standing.role() == Role::Leader => Standing::Leader,
@@ -158,7 +227,7 @@ async fn ask(address: &str, tls: Option<&ClientTls>) -> Result<(Channel, Standin
         Err(status) if status.code() == Code::Unimplemented => Standing::Leader,
         Err(status) => return Err(ClientError::of(status, address)),
     };
-    Ok((channel, answer))
+    Ok((address, channel, answer))
 }
 
 /// Asks the controller behind `channel` for its role.
@@ -181,10 +250,15 @@ impl Service<http::Request<Body>> for Route {
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
         let route = self.clone();
         Box::pin(async move {
-            let mut leader = route.leader().await?;
+            let call = request.uri().path().rsplit('/').next();
+            let is_read = call.is_some_and(|call| STANDBY_READS.contains(&call));
+            let mut server = match route.reads_at_standbys && is_read {
+                true => route.reader().await?.channel,
+                false => route.leader().await?,
+            };
             let answered = async {
-                std::future::poll_fn(|context| leader.poll_ready(context)).await?;
-                leader.call(request).await
+                std::future::poll_fn(|context| server.poll_ready(context)).await?;
+                server.call(request).await
             };
             match answered.await {
                 Ok(response) => {

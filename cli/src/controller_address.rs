@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Result, anyhow, bail};
 use ultima_api::address::DEFAULT_LISTEN;
-use ultima_api::client::Client;
+use ultima_api::client::{Client, ClientError};
 use ultima_grpc::tls::{ClientTls, IdentityFiles};
 
 use ultima_console::units;
@@ -131,10 +131,27 @@ impl ControllerAddress {
     /// As [`Self::tls`]; no controller answers, or none leads in time.
     pub async fn connect(&self) -> Result<Client> {
         let connected = Client::connect_with(&self.address()?, self.tls()?).await;
-        let error = match connected {
-            Ok(client) => return Ok(client),
-            Err(error) => anyhow::Error::from(error),
-        };
+        connected.or_else(|error| self.explained(error))
+    }
+
+    /// Connects for reads, which a standby answers while no controller leads; a warning on standard error says so.
+    ///
+    /// # Errors
+    /// As [`Self::tls`]; no controller answers.
+    pub async fn connect_to_read(&self) -> Result<Client> {
+        let connected = Client::connect_to_read(&self.address()?, self.tls()?).await;
+        let client = connected.or_else(|error| self.explained(error))?;
+        if let Some(address) = client.standby() {
+            eprintln!(
+                "warning: no controller leads; the standby at {address} answers from the store, without the state of switches"
+            );
+        }
+        Ok(client)
+    }
+
+    /// An error of a connection, with a hint.
+    fn explained<T>(&self, error: ClientError) -> Result<T> {
+        let error = anyhow::Error::from(error);
         // The user may mean the controller of a lab.
         let labs = ultima_lab::names().unwrap_or_default();
         match (labs.first(), self.given()?, Exit::of(&error)) {

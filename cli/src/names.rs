@@ -7,6 +7,7 @@ use anyhow::Result;
 use clap::{Parser, ValueEnum};
 use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
 use tokio::time::timeout;
+use ultima_api::client::Client;
 
 use crate::controller_address::ControllerAddress;
 use crate::listing::{Kind, listing};
@@ -76,7 +77,11 @@ fn of(kind: Kind) -> Vec<CompletionCandidate> {
     let names = || -> Result<Vec<String>> {
         let FromEnvironment { at } = FromEnvironment::try_parse_from(["ultima"])?;
         let asked = async {
-            let listing = async { listing(&at.connect().await?, kind).await };
+            let (address, tls) = (at.address()?, at.tls()?);
+            let listing = async {
+                let client = Client::connect_to_read(&address, tls).await?;
+                listing(&client, kind).await
+            };
             timeout(BOUND, listing).await?
         };
         let listing = crate::runtime::runtime()?.block_on(asked)?;

@@ -6,6 +6,9 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
 use crate::skipped;
 
 /// Time limit for a member to start.
@@ -101,6 +104,22 @@ impl Etcd {
         let mut process = self.members[at].process.take().expect("it runs");
         process.kill().expect("it runs");
         process.wait().expect("it ends");
+    }
+
+    /// Pauses all members with SIGSTOP, or continues them.
+    ///
+    /// # Panics
+    /// One does not run.
+    pub fn pause(&self, is_paused: bool) {
+        let signal = match is_paused {
+            true => Signal::SIGSTOP,
+            false => Signal::SIGCONT,
+        };
+        for member in &self.members {
+            let process = member.process.as_ref().expect("it runs");
+            let id = i32::try_from(process.id()).expect("a process's number");
+            kill(Pid::from_raw(id), signal).expect("it runs");
+        }
     }
 
     /// Starts a killed member.

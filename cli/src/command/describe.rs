@@ -31,7 +31,7 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     run_beside(async {
         let wanted = arguments.objects.by_kind()?;
-        let client = arguments.at.connect().await?;
+        let client = arguments.at.connect_to_read().await?;
         let mut texts = Vec::new();
         let mut unknown = Vec::new();
         for (kind, names) in wanted {

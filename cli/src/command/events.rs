@@ -36,7 +36,7 @@ pub struct Arguments {
 /// Runs the command.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     run_beside(async {
-        let client = arguments.at.connect().await?;
+        let client = arguments.at.connect_to_read().await?;
         let list = async || match arguments.of.as_ref().or(arguments.about.as_ref()) {
             Some(Which::One(kind, name)) => {
                 listing::events(&client, &format!("{}/{name}", kind.singular())).await

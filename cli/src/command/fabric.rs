@@ -187,7 +187,10 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         _ => None,
     };
     crate::runtime::runtime()?.block_on(async {
-        let client = arguments.at.connect().await?;
+        let client = match arguments.command {
+            Command::Show { .. } => arguments.at.connect_to_read().await?,
+            _ => arguments.at.connect().await?,
+        };
         let (text, exit) = match arguments.command {
             Command::Check { .. } | Command::Chassis(_) | Command::Ports(_) => {
                 unreachable!("done above")

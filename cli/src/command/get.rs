@@ -36,7 +36,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     run_beside(async {
         let wanted = arguments.objects.by_kind()?;
         let view = &arguments.view;
-        let client = arguments.at.connect().await?;
+        let client = arguments.at.connect_to_read().await?;
         if let [(kind, names)] = &wanted[..] {
             return show(&client, *kind, names, view).await;
         }

@@ -158,7 +158,10 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         _ => None,
     };
     run_beside(async {
-        let client = arguments.at.connect().await?;
+        let client = match arguments.command {
+            Command::List { .. } | Command::Show { .. } => arguments.at.connect_to_read().await?,
+            _ => arguments.at.connect().await?,
+        };
         let mut exit = Exit::Success;
         let text = match arguments.command {
             Command::Create { output, .. } => {
@@ -369,8 +372,8 @@ fn summary(jobs: &[api::Job]) -> String {
 /// A job's members, and its packet counters by switch.
 pub async fn details(client: &Client, name: &str) -> Result<String> {
     let job = client.job(name).await?;
-    // A job on no switch has no counters.
-    let counters = match job.unfit.is_empty() {
+    // A job on no switch has no counters, and a standby cannot read them.
+    let counters = match job.unfit.is_empty() && client.standby().is_none() {
         true => counts(&client.counters(name).await?),
         false => String::new(),
     };

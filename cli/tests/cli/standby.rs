@@ -386,7 +386,10 @@ fn watches_continue_with_the_next_leader() {
     let (a, b) = (bed.address("a"), bed.address("b"));
     let mut first = bed.start_with(&etcd, "a");
     // The first controller leads before the second starts.
-    while output(&["job", "--controller", &a, "list"]).status.code() == Some(3) {}
+    while !output(&["controller", "status", "--controller", &a])
+        .status
+        .success()
+    {}
     let mut second = bed.start_by(ultima(&[]), "b", Some(&state_of(&etcd)), Stdio::piped());
     let both = format!("{a},{b}");
     let file = bed.path("job.yaml");
@@ -446,7 +449,10 @@ async fn waits_continue_with_the_next_leader() {
     let (a, b) = (bed.address("a"), bed.address("b"));
     let mut first = bed.start_with(&etcd, "a");
     // The first controller leads before the second starts.
-    while output(&["job", "--controller", &a, "list"]).status.code() == Some(3) {}
+    while !output(&["controller", "status", "--controller", &a])
+        .status
+        .success()
+    {}
     let second = bed.start_with(&etcd, "b");
     let both = format!("{a},{b}");
     let client = Client::connect(&both).await.expect("one leads");
@@ -563,6 +569,29 @@ async fn committed_jobs_survive_a_killed_leader() {
     let text = String::from_utf8(text).expect("text");
     let leader = &addresses[leader().0];
     assert!(text.contains(&format!("standby of {leader}")), "{text}");
+
+    // A key without a lease, so that no controller leads.
+    etcd.put("three/leader", "{}");
+    let read = |arguments: &[&str]| {
+        let output = output(&[arguments, &["--controller", &both]].concat());
+        assert!(output.status.success(), "{output:?}");
+        [output.stdout, output.stderr].map(|text| String::from_utf8(text).expect("text"))
+    };
+    until("the leader steps down", async || {
+        read(&["get", "jobs"])[1].starts_with("warning: no controller leads; the standby at ")
+    })
+    .await;
+    let [all, _] = read(&["get", "all"]);
+    for row in [" -/3 ", " NotReady ", " Up "] {
+        assert!(all.contains(row), "{all}");
+    }
+    let [described, _] = read(&["describe", "job", "job0"]);
+    for line in ["STATUS: ", "10.0.0.3:"] {
+        assert!(described.contains(line), "{described}");
+    }
+    assert!(read(&["fabric", "show"])[0].contains("a standby is not connected to switches"));
+    etcd.delete("three/leader");
+    until_it_leads(&both).await;
 }
 
 #[tokio::test]

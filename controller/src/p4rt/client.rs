@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use backon::{ConstantBuilder, Retryable as _};
 use futures_util::stream;
 use futures_util::{StreamExt as _, TryFutureExt as _};
 use prost::Message as _;
@@ -148,27 +149,31 @@ impl SwitchClient {
                 Err(_) => return Err(dial::no_answer(&device, deadline, READ.into())),
             }
         }
-        let mut said = None;
-        let stream = loop {
+        let arbitrate = || async {
+            let mut rpc = rpc.clone();
             let arbitration = dial::arbitrate(&mut rpc, device.device_id, election_id);
-            match (timeout_at(deadline.at, arbitration).await, &said) {
-                (Ok(Ok(stream)), _) => break stream,
-                // Another stream has this election id (P4Runtime §5.3). It may be the stream of a
-                // crashed controller, which switches notice late.
-                (Ok(Err(status)), _)
-                    if status.code() == Code::InvalidArgument
-                        && Instant::now() + RETRY < deadline.at =>
-                {
-                    said = Some(status);
-                    sleep(RETRY).await;
-                }
-                (Ok(Err(status)), _) => return Err(dial::refused(&device, &status)),
-                // Prefers the switch's last answer to a timeout of the final attempt.
-                (Err(_), Some(status)) => return Err(dial::refused(&device, status)),
-                (Err(_), None) => {
-                    return Err(dial::no_answer(&device, deadline, ARBITRATION.into()));
-                }
+            match timeout_at(deadline.at, arbitration).await {
+                Ok(answer) => answer.map_err(Some),
+                Err(_) => Err(None),
             }
+        };
+        let mut said = None;
+        // Another stream has this election id (P4Runtime §5.3). It may be the stream of a crashed
+        // controller, which switches notice late.
+        let is_taken = |error: &Option<Status>| {
+            let status = error.as_ref();
+            let status = status.filter(|it| it.code() == Code::InvalidArgument);
+            said = status.cloned().or(said.take());
+            status.is_some() && Instant::now() + RETRY < deadline.at
+        };
+        let pauses = ConstantBuilder::new().with_delay(RETRY).without_max_times();
+        let stream = match arbitrate.retry(pauses).when(is_taken).await {
+            Ok(stream) => stream,
+            // Prefers the switch's last answer to a timeout of the final attempt.
+            Err(error) => match error.or(said) {
+                Some(status) => return Err(dial::refused(&device, &status)),
+                None => return Err(dial::no_answer(&device, deadline, ARBITRATION.into())),
+            },
         };
         let Device { name, grpc, .. } = &device;
         let (switch, grpc) = (name.clone(), grpc.clone());

@@ -1,7 +1,7 @@
 //! One of several controllers that share etcd: it is a standby, leads, and becomes a standby again.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
 use tokio::sync::watch;
@@ -15,11 +15,13 @@ use super::condition::Condition;
 use super::config::Config;
 use super::controller::Controller;
 use super::error::ServeError;
+use super::event_log::EventLog;
 use super::journal::Lead;
 use super::leadership_service::standing_of;
 use super::lock::lock;
 use super::metrics::metrics_text;
 use super::registry::Registry;
+use super::report::logged_states;
 use super::service::ControlService;
 use super::start::start;
 use crate::metrics::RoleGauges;
@@ -45,6 +47,14 @@ pub(super) struct Candidate {
     role: watch::Sender<Role>,
     /// Why it could not lead.
     problem: std::sync::Mutex<Option<String>>,
+}
+
+/// The committed state, without what a leader knows from its switches and members.
+pub(super) struct Snapshot {
+    pub registry: Registry,
+    /// The drained elements, and the ports and links that are down in the stored events.
+    pub condition: Condition,
+    pub log: EventLog,
 }
 
 /// Failed starts in sequence.
@@ -183,9 +193,8 @@ impl Candidate {
         }
     }
 
-    /// The committed jobs, for a standby: it reads them from etcd, and plans their paths as if no
-    /// element were down.
-    pub async fn jobs(&self) -> Result<Registry, Status> {
+    /// The committed state, for a standby: it reads it from etcd, and plans the jobs' paths as if no element were down.
+    pub async fn snapshot(&self) -> Result<Snapshot, Status> {
         let stored = etcd::read(&self.election).await;
         let stored = stored.map_err(|error| Status::unavailable(error.to_string()))?;
         let Config {
@@ -194,15 +203,17 @@ impl Candidate {
             timers,
             ..
         } = &self.config;
-        let condition = Condition::new(fabric, self.config.damping, &stored.drained);
+        let log = EventLog::restored(&stored.events);
+        let mut condition = Condition::new(fabric, self.config.damping, &stored.drained);
         let routes = Routes::new(fabric, condition.health());
-        Ok(Registry::restore_what_fits(
-            fabric,
-            routes,
-            program.names(),
-            stored,
-            timers.members,
-        ))
+        condition.restore(fabric, logged_states(fabric, &log), Instant::now());
+        let registry =
+            Registry::restore_what_fits(fabric, routes, program.names(), stored, timers.members);
+        Ok(Snapshot {
+            registry,
+            condition,
+            log,
+        })
     }
 
     /// The fabric.

@@ -97,6 +97,19 @@ impl Condition {
         }
     }
 
+    /// Marks the elements of an event log, as an observer without connections to switches knows them.
+    pub fn restore(&mut self, fabric: &Fabric, logged: BTreeMap<Element, State>, now: Instant) {
+        for (element, state) in logged {
+            match (element, state) {
+                (Element::Port(port), _) if fabric.trunk_at(port).is_none() => {
+                    self.observe_host(port, false);
+                }
+                (_, State::Lossy) => self.mark_lossy(element, now),
+                _ => self.mark_down(element, now),
+            }
+        }
+    }
+
     /// Notes a state for the event log. Returns false if the log has it.
     fn log(&mut self, element: Element, state: State) -> bool {
         let before = match state {

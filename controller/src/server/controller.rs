@@ -206,13 +206,8 @@ impl Controller {
     pub(super) fn note_ready(&self) {
         let mut registry = self.registry();
         for record in registry.unready() {
-            let (id, plan) = (record.job.id, &record.plan);
-            let has = |at: &SwitchId| {
-                self.switches[at.0]
-                    .condition(id, plan, record.planned_at)
-                    .is_none()
-            };
-            record.is_ready = plan.keys().all(has);
+            let is_ready = self.switch_conditions(record).next().is_none();
+            record.is_ready = is_ready;
         }
         drop(registry);
         self.switches_changed.send_replace(());
@@ -286,18 +281,12 @@ impl Controller {
             self.switches.iter().map(of).collect()
         };
         let registry = self.registry();
-        let of = |(switch, health): (&ManagedSwitch, _)| {
-            let here = registry
-                .iter()
-                .filter(|record| record.plan.contains_key(&switch.id));
-            let jobs = here.map(|record| record.job.name.clone()).collect();
-            SwitchState {
-                id: switch.id,
-                problem: switch.client().err(),
-                health,
-                dirty: switch.is_dirty(),
-                jobs,
-            }
+        let of = |(switch, health): (&ManagedSwitch, _)| SwitchState {
+            id: switch.id,
+            problem: switch.client().err(),
+            health,
+            dirty: switch.is_dirty(),
+            jobs: registry.names_at(switch.id),
         };
         self.switches.iter().zip(health).map(of).collect()
     }
@@ -307,15 +296,24 @@ impl Controller {
         self.switches[id.0].client()
     }
 
+    /// Why switches do not have all entries of a job.
+    fn switch_conditions(&self, record: &Record) -> impl Iterator<Item = JobCondition> {
+        let (id, plan) = (record.job.id, &record.plan);
+        let of = move |at: &SwitchId| self.switches[at.0].condition(id, plan, record.planned_at);
+        plan.keys().filter_map(of)
+    }
+
+    /// True if a job is whole: its switches have it, its members reach each other, and it was rerouted if it had to be.
+    pub(super) fn has_no_condition(&self, record: &Record) -> bool {
+        let is_on_its_paths = record.cut_off.is_empty() && record.stays.is_none();
+        is_on_its_paths && self.switch_conditions(record).next().is_none()
+    }
+
     /// A job in its current epoch, with its next one, and what its switches have of it.
     pub(super) fn state_of(&self, registry: &Registry, record: &Record) -> JobState {
-        let (id, plan) = (record.job.id, &record.plan);
-        let conditions = plan
-            .keys()
-            .filter_map(|at| self.switches[at.0].condition(id, plan, record.planned_at));
         let status = JobStatus {
             is_ready: record.is_ready,
-            conditions: conditions.collect(),
+            conditions: self.switch_conditions(record).collect(),
         };
         JobState {
             status: Some(status),

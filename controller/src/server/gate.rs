@@ -16,14 +16,16 @@ use tonic_prost::ProstCodec;
 use ultima_api::client::LEADER;
 use ultima_api::v1 as api;
 use ultima_api::v1::control_server::SERVICE_NAME;
+use ultima_planner::fabric::Fabric;
 
-use super::candidate::Candidate;
-use super::controller::state_of;
-use super::messages::{all_jobs, job_named};
+use super::candidate::{Candidate, Snapshot};
+use super::controller::{SwitchState, state_of};
+use super::messages::{all_jobs, job_named, switch_of};
 use super::registry::record::Record;
+use super::service_fabric::fabric_of;
 
-/// Passes calls to the controller while it leads; a standby reads jobs, and answers other calls with
-/// the leader's address.
+/// Passes calls to the controller while it leads; a standby answers [reads](ultima_api::client::STANDBY_READS), and other calls
+/// with the leader's address.
 #[derive(Clone)]
 pub struct Gate {
     candidate: Arc<Candidate>,
@@ -57,43 +59,55 @@ fn refusal(leader: Option<&str>) -> Status {
     status
 }
 
-/// `ListJobs` of a standby.
-struct ListJobs(Arc<Candidate>);
+/// A read of a standby: a function of the committed state.
+struct Read<A, B> {
+    candidate: Arc<Candidate>,
+    answer: fn(&Fabric, &Snapshot, A) -> Result<B, Status>,
+}
 
-impl tonic::server::UnaryService<api::ListJobsRequest> for ListJobs {
-    type Response = api::ListJobsResponse;
-    type Future = BoxFuture<'static, Result<Response<api::ListJobsResponse>, Status>>;
+impl<A: Send + 'static, B: Send + 'static> tonic::server::UnaryService<A> for Read<A, B> {
+    type Response = B;
+    type Future = BoxFuture<'static, Result<Response<B>, Status>>;
 
-    fn call(&mut self, _: Request<api::ListJobsRequest>) -> Self::Future {
-        let candidate = Arc::clone(&self.0);
+    fn call(&mut self, request: Request<A>) -> Self::Future {
+        let (candidate, answer) = (Arc::clone(&self.candidate), self.answer);
         async move {
-            let registry = candidate.jobs().await?;
-            // A standby does not know its switches.
-            let jobs = all_jobs(candidate.fabric(), &registry, |it| state_of(&registry, it));
-            Ok(Response::new(api::ListJobsResponse { jobs }))
+            let snapshot = candidate.snapshot().await?;
+            answer(candidate.fabric(), &snapshot, request.into_inner()).map(Response::new)
         }
         .boxed()
     }
 }
 
-/// `GetJob` of a standby.
-struct GetJob(Arc<Candidate>);
+fn list_jobs(
+    fabric: &Fabric,
+    it: &Snapshot,
+    _: api::ListJobsRequest,
+) -> Result<api::ListJobsResponse, Status> {
+    let jobs = all_jobs(fabric, &it.registry, |job| state_of(&it.registry, job));
+    Ok(api::ListJobsResponse { jobs })
+}
 
-impl tonic::server::UnaryService<api::GetJobRequest> for GetJob {
-    type Response = api::Job;
-    type Future = BoxFuture<'static, Result<Response<api::Job>, Status>>;
+fn get_job(fabric: &Fabric, it: &Snapshot, asked: api::GetJobRequest) -> Result<api::Job, Status> {
+    let state_of = |job: &Record| state_of(&it.registry, job);
+    Ok(job_named(fabric, &it.registry, &asked.name, state_of)?)
+}
 
-    fn call(&mut self, request: Request<api::GetJobRequest>) -> Self::Future {
-        let candidate = Arc::clone(&self.0);
-        async move {
-            let name = request.into_inner().name;
-            let registry = candidate.jobs().await?;
-            let state_of = |it: &Record| state_of(&registry, it);
-            let job = job_named(candidate.fabric(), &registry, &name, state_of)?;
-            Ok(Response::new(job))
-        }
-        .boxed()
-    }
+fn list_switches(
+    fabric: &Fabric,
+    it: &Snapshot,
+    _: api::ListSwitchesRequest,
+) -> Result<api::ListSwitchesResponse, Status> {
+    let switch = |id| SwitchState {
+        id,
+        problem: Some("unknown: a standby is not connected to switches".into()),
+        health: it.condition.of(fabric, id),
+        dirty: false,
+        jobs: it.registry.names_at(id),
+    };
+    let states = fabric.switch_ids().map(switch);
+    let switches = states.map(|state| switch_of(fabric, state)).collect();
+    Ok(api::ListSwitchesResponse { switches })
 }
 
 impl Service<http::Request<Body>> for Gate {
@@ -110,19 +124,44 @@ impl Service<http::Request<Body>> for Gate {
             Ok(mut service) => return service.call(request),
             Err(leader) => leader,
         };
+        let call = request.uri().path().rsplit('/').next();
+        let call = call.unwrap_or_default().to_owned();
         let candidate = Arc::clone(&self.candidate);
-        match request.uri().path().rsplit('/').next() {
-            Some("ListJobs") => async move {
-                let mut server = tonic::server::Grpc::new(ProstCodec::default());
-                Ok(server.unary(ListJobs(candidate), request).await)
-            }
-            .boxed(),
-            Some("GetJob") => async move {
-                let mut server = tonic::server::Grpc::new(ProstCodec::default());
-                Ok(server.unary(GetJob(candidate), request).await)
-            }
-            .boxed(),
+        match &*call {
+            "ListJobs" => read(candidate, request, list_jobs),
+            "GetJob" => read(candidate, request, get_job),
+            "ListSwitches" => read(candidate, request, list_switches),
+            "GetFabric" => read(
+                candidate,
+                request,
+                |fabric, it, _: api::GetFabricRequest| Ok(fabric_of(fabric, &it.condition)),
+            ),
+            "ListEvents" => read(
+                candidate,
+                request,
+                |_, it, asked: api::ListEventsRequest| {
+                    let events = it.log.of(&asked.object);
+                    Ok(api::ListEventsResponse { events })
+                },
+            ),
             _ => ready(Ok(refusal(leader.as_deref()).into_http())).boxed(),
         }
     }
+}
+
+/// Answers a call with a function of the committed state.
+fn read<A, B>(
+    candidate: Arc<Candidate>,
+    request: http::Request<Body>,
+    answer: fn(&Fabric, &Snapshot, A) -> Result<B, Status>,
+) -> BoxFuture<'static, Result<http::Response<Body>, Infallible>>
+where
+    A: prost::Message + Default + 'static,
+    B: prost::Message + Default + 'static,
+{
+    async move {
+        let mut server = tonic::server::Grpc::new(ProstCodec::default());
+        Ok(server.unary(Read { candidate, answer }, request).await)
+    }
+    .boxed()
 }

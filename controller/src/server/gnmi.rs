@@ -3,6 +3,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use backon::{ConstantBuilder, Retryable as _};
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 use tokio_stream::wrappers::ReceiverStream;
@@ -79,27 +80,23 @@ pub fn listen_to<L: Listener>(controller: &Arc<Controller>, id: SwitchId) {
     // Weak references: the task must keep neither the controller nor the connection alive.
     let (controller, client) = (Arc::downgrade(controller), Arc::downgrade(&client));
     tokio::spawn(async move {
-        while client.strong_count() > 0 {
-            match run_once::<L>(&controller, id, &device, &client, pause).await {
-                Err(status) if status.code() == Code::Unimplemented => {
-                    let subject = L::SUBJECT;
-                    if let Some(controller) = controller.upgrade() {
-                        L::absent(id, &controller);
-                    }
-                    tracing::info!(
-                        switch = device.name,
-                        subject,
-                        "the switch does not report this over gNMI: {}",
-                        status.message()
-                    );
-                    return;
-                }
-                Err(status) => {
-                    tracing::debug!(switch = device.name, subject = L::SUBJECT, %status, "gNMI stream ended");
-                }
-                Ok(()) => {}
+        let run = || run_once::<L>(&controller, id, &device, &client, pause);
+        let pauses = ConstantBuilder::new().with_delay(pause).without_max_times();
+        let may_pass = |status: &Status| {
+            tracing::debug!(switch = device.name, subject = L::SUBJECT, %status, "gNMI stream ended");
+            status.code() != Code::Unimplemented
+        };
+        if let Err(status) = run.retry(pauses).when(may_pass).await {
+            let subject = L::SUBJECT;
+            if let Some(controller) = controller.upgrade() {
+                L::absent(id, &controller);
             }
-            sleep(pause).await;
+            tracing::info!(
+                switch = device.name,
+                subject,
+                "the switch does not report this over gNMI: {}",
+                status.message()
+            );
         }
     });
 }
@@ -133,7 +130,7 @@ async fn process_stream<L: Listener>(
     let mut listener = L::new(id);
     while let Some(answer) = answers.message().await? {
         let Some(controller) = controller.upgrade() else {
-            break;
+            return Ok(());
         };
         match answer.response {
             Some(Response::Update(notification)) => listener.take(notification, &controller),
@@ -141,7 +138,7 @@ async fn process_stream<L: Listener>(
             None => {}
         }
     }
-    Ok(())
+    Err(Status::unavailable("the stream has ended"))
 }
 
 /// Returns when the connection has ended; checks periodically.

@@ -62,10 +62,17 @@ fn log_changes(controller: &Controller, logged: &mut Logged) {
         let registry = controller.registry();
         logged.retain(|job, _| registry.named(job).is_ok());
         for record in registry.iter() {
+            let job = &record.job.name;
+            // Most jobs, and a state is large.
+            if controller.has_no_condition(record) {
+                if logged.remove(job).is_some() {
+                    events.push((format!("job/{job}"), READY, String::new()));
+                }
+                continue;
+            }
             let state = controller.state_of(&registry, record);
             let conditions = conditions(controller.fabric(), &state);
             let mut degraded = (conditions.iter()).filter(|it| it.kind() == Degraded);
-            let job = &record.job.name;
             if let Some(first) = degraded.next() {
                 let mut elements = vec![&first.element];
                 elements.extend(degraded.map(|it| &it.element));
@@ -76,8 +83,6 @@ fn log_changes(controller: &Controller, logged: &mut Logged) {
                     events.push((format!("job/{job}"), DEGRADED, message));
                     logged.insert(job.clone(), elements);
                 }
-            } else if conditions.is_empty() && logged.remove(job).is_some() {
-                events.push((format!("job/{job}"), READY, String::new()));
             }
         }
     }

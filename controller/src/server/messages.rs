@@ -16,7 +16,7 @@ use ultima_planner::tree::JobTree;
 use ultima_wire::Key;
 use ultima_wire::frame::group_mac;
 
-use super::controller::{Controller, JobState};
+use super::controller::{Controller, JobState, SwitchState};
 use super::error::JobRequestError;
 use super::jobs::JobsRefused;
 use super::registry::record::Record;
@@ -349,8 +349,37 @@ pub(super) fn link_of(fabric: &Fabric, trunk: TrunkId) -> api::TreeLink {
     }
 }
 
+/// A switch and its state, as a message.
+pub(super) fn switch_of(fabric: &Fabric, state: SwitchState) -> api::Switch {
+    let SwitchState {
+        id,
+        problem,
+        health,
+        dirty,
+        jobs,
+    } = state;
+    let elements = health.into_iter().map(|it| api::ElementState {
+        element: it.name,
+        state: it.state,
+    });
+    let elements: Vec<api::ElementState> = elements.collect();
+    let switch = fabric.switch(id);
+    api::Switch {
+        name: switch.name.clone(),
+        target: switch.target.name.to_owned(),
+        grpc: switch.grpc.clone(),
+        device_id: switch.device_id,
+        connected: problem.is_none(),
+        problem: problem.unwrap_or_default(),
+        jobs,
+        health: states_of(&elements, &switch.name),
+        dirty,
+        elements,
+    }
+}
+
 /// The states of a switch's elements, on one line.
-pub(super) fn states_of(elements: &[api::ElementState], switch: &str) -> String {
+fn states_of(elements: &[api::ElementState], switch: &str) -> String {
     let states = elements.iter().map(|it| match it.element == switch {
         true => it.state.clone(),
         false => format!("{} {}", it.element, it.state),

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use ultima_p4runtime::names::Names;
-use ultima_planner::fabric::Fabric;
+use ultima_planner::fabric::{Fabric, SwitchId};
 use ultima_planner::job::{Epoch, Job, JobId, JobSpec};
 use ultima_planner::ledger::Ledger;
 use ultima_planner::membership::{Change, MemberTimers, Origin, Suspicion};
@@ -356,6 +356,12 @@ impl Registry {
     pub fn iter(&self) -> impl Iterator<Item = &Record> {
         let records = self.jobs.values();
         records.filter(|record| record.stage == Stage::Current)
+    }
+
+    /// The names of the jobs on a switch.
+    pub fn names_at(&self, switch: SwitchId) -> Vec<String> {
+        let here = self.iter().filter(|it| it.plan.contains_key(&switch));
+        here.map(|record| record.job.name.clone()).collect()
     }
 
     /// The names of all jobs.

@@ -16,20 +16,21 @@ use ultima_planner::reconcile::Diff;
 
 use super::access::{Caller, caller};
 use super::check::check;
-use super::controller::{Controller, JobState, SwitchState};
+use super::controller::{Controller, JobState};
 use super::error::DrainError;
 use super::jobs::{JobsRefused, READY_WAIT};
 use super::membership::cancel::cancel_change;
 use super::membership::change::{Evictee, JOIN_WAIT, evict, resize_job};
 use super::membership::member_messages::{Opened, open_session, sanitize};
 use super::messages::{
-    all_jobs, check_of, differences, job_named, job_of, seat, spec, specs, states_of,
+    all_jobs, check_of, differences, job_named, job_of, seat, spec, specs, switch_of,
 };
 use super::moves::Drained;
 use super::own_task::to_the_end;
 use super::proof::Proof;
 use super::registry::epochs::EpochRef;
 use super::registry::record::Record;
+use super::service_fabric::fabric_of;
 use super::service_telemetry::{Watched, get_telemetry_message, watch_telemetry};
 use super::service_watch::{JobWatch, watch_job};
 use super::session::pass_on;
@@ -336,34 +337,9 @@ impl Control for ControlService {
         &self,
         _: Request<api::ListSwitchesRequest>,
     ) -> Result<Response<api::ListSwitchesResponse>, Status> {
-        let switch = |it: SwitchState| {
-            let SwitchState {
-                id,
-                problem,
-                health,
-                dirty,
-                jobs,
-            } = it;
-            let elements = health.into_iter().map(|it| api::ElementState {
-                element: it.name,
-                state: it.state,
-            });
-            let elements: Vec<api::ElementState> = elements.collect();
-            let switch = self.controller.fabric().switch(id);
-            api::Switch {
-                name: switch.name.clone(),
-                target: switch.target.name.to_owned(),
-                grpc: switch.grpc.clone(),
-                device_id: switch.device_id,
-                connected: problem.is_none(),
-                problem: problem.unwrap_or_default(),
-                jobs,
-                health: states_of(&elements, &switch.name),
-                dirty,
-                elements,
-            }
-        };
-        let switches = self.controller.switches().into_iter().map(switch).collect();
+        let fabric = self.controller.fabric();
+        let switches = self.controller.switches().into_iter();
+        let switches = switches.map(|state| switch_of(fabric, state)).collect();
         Ok(Response::new(api::ListSwitchesResponse { switches }))
     }
 
@@ -387,7 +363,9 @@ impl Control for ControlService {
         &self,
         _: Request<api::GetFabricRequest>,
     ) -> Result<Response<api::GetFabricResponse>, Status> {
-        Ok(Response::new(self.fabric()))
+        let condition = self.controller.condition().clone();
+        let fabric = fabric_of(self.controller.fabric(), &condition);
+        Ok(Response::new(fabric))
     }
 
     async fn configure_ports(

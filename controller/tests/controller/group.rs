@@ -218,6 +218,11 @@ impl Node {
         self.handle = None;
     }
 
+    /// Stops the controller as an operator does: it stores its last events and ends its lease.
+    pub async fn end(&mut self) {
+        self.handle.take().expect("it runs").stop().await;
+    }
+
     /// Waits until it leads.
     pub async fn leads(&self) {
         until(async || self.is_leader()).await;

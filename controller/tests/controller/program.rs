@@ -79,6 +79,30 @@ async fn another_program_is_replaced_only_if_the_operator_allows_it() {
     serve(false).await.unwrap().stop().await;
 }
 
+/// Its P4Info has the architecture alone.
+#[tokio::test]
+async fn a_program_without_tables_is_another_program() {
+    let info = include_str!("../../../switch/tests/programs/parsing.p4info.txtpb");
+    let switch = Switch::start(SwitchConfig {
+        grpc: "127.0.0.1:0".parse().unwrap(),
+        program: Some(ProgramFiles {
+            json: include_bytes!("../../../switch/tests/programs/parsing.json").to_vec(),
+            p4info: Some(info.to_owned()),
+        }),
+        ..SwitchConfig::default()
+    });
+    let switch = switch.await.unwrap();
+    let grpc = switch.grpc_addr().to_string();
+    let text = include_str!("../../../topologies/star4.yaml").replace("127.0.0.1:9559", &grpc);
+    let served = server::serve(Config {
+        listen: "127.0.0.1:0".parse().unwrap(),
+        ..Config::new(fabric::parse(&text, "star.yaml").unwrap()).unwrap()
+    });
+    let refusal = served.await.map(|_| ()).unwrap_err().to_string();
+    let start = "switch s1 runs another P4 program (without tables), which is left alone; ";
+    assert!(refusal.starts_with(start), "{refusal}");
+}
+
 #[tokio::test]
 async fn a_program_that_does_not_match_its_p4info_is_reported_in_one_line() {
     let own = ultima_p4::v1model();

@@ -1,5 +1,6 @@
 //! Several controllers share etcd: one leads, the others stand by and take over, and nothing that was committed is lost.
 
+use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
 use ultima_api::address::Listen;
@@ -81,6 +82,21 @@ async fn standbys_answer_reads() {
     assert_eq!(one, read[0]);
     let none = standby.get_job(get("none")).await.unwrap_err();
     assert_eq!(none.code(), tonic::Code::NotFound);
+    client.drain("s1", true).await.unwrap();
+    let fabric = standby.get_fabric(api::GetFabricRequest {}).await;
+    assert_eq!(fabric.unwrap().into_inner(), client.fabric().await.unwrap());
+    let read = standby.list_switches(api::ListSwitchesRequest {}).await;
+    let mut read = read.unwrap().into_inner().switches;
+    let mut switches = client.switches().await.unwrap();
+    assert!(switches[0].connected && switches[0].health == "drained");
+    // Each controller reaches them at other addresses.
+    read.iter_mut().for_each(|switch| switch.grpc.clear());
+    for switch in &mut switches {
+        switch.grpc.clear();
+        switch.connected = false;
+        switch.problem = "unknown: a standby is not connected to switches".into();
+    }
+    assert_eq!(read, switches);
     let delete = api::DeleteJobRequest { name: "one".into() };
     let refused = standby.delete_job(delete).await.unwrap_err();
     let leader = first.handle().address().to_string();
@@ -93,9 +109,18 @@ async fn standbys_answer_reads() {
     // A client with the standby's address alone finds the leader.
     let client = second.client().await;
     client.delete_job("one").await.unwrap();
-    first.stop();
+    first.end().await;
     second.leads().await;
     assert_eq!(names(&second.client().await).await, [""; 0]);
+    // A key without a lease, so that no controller leads. The first leader has stored its events.
+    let key = format!("{}/leader", group::PREFIX);
+    testbed.etcd.put(&key, "{}");
+    until(async || is_standby(&second.standing().await)).await;
+    let object = "switch/s1".to_owned();
+    let events = standby.list_events(api::ListEventsRequest { object }).await;
+    let events = events.unwrap().into_inner().events;
+    let reasons = events.iter().map(|event| &*event.reason);
+    assert_eq!(reasons.collect::<Vec<&str>>(), ["Drained"]);
 }
 
 /// The leader stops before its answer arrives; the next leader assigns the same rank.
@@ -299,6 +324,62 @@ async fn the_loss_of_etcds_leader_loses_no_job() {
     assert_eq!(names(&client).await, committed);
     let leader = group::only_leader(&nodes).await;
     nodes[leader].is_whole().await;
+}
+
+/// Etcd pauses for longer than the lease while clients create jobs. They repeat requests without an answer with the same key.
+#[tokio::test]
+async fn a_paused_etcd_loses_and_repeats_no_job() {
+    let Some(testbed) = Testbed::new(2).await else {
+        return;
+    };
+    let mut nodes = testbed.pair().await;
+    let addresses = nodes.each_ref().map(|it| it.handle().address().to_string());
+    let acknowledged = RefCell::new(Vec::new());
+    let create = async |prefix: &str| {
+        let client = Client::connect(&addresses.join(",")).await.unwrap();
+        for number in 0..ultima_testing::per_run(8, 20) {
+            let job = JobSpec {
+                request: rand::random_range(1..=u64::MAX),
+                ..group::spec(&format!("{prefix}{number}"))
+            };
+            until(async || client.create_job(&job).await.is_ok()).await;
+            acknowledged.borrow_mut().push(job.name);
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let count = || acknowledged.borrow().len();
+    let pause = async {
+        until(async || count() >= 4).await;
+        testbed.etcd.pause(true);
+        let pause = ultima_testing::per_run(300, 5000);
+        tokio::time::sleep(LEASE + Duration::from_millis(pause)).await;
+        assert!(
+            !nodes.iter().any(group::Node::is_leader),
+            "leads without a lease"
+        );
+        testbed.etcd.pause(false);
+        count()
+    };
+    let (paused, ..) = tokio::join!(pause, create("a"), create("b"), create("c"), create("d"));
+    eprintln!(
+        "{paused} of {} jobs were created before the end of the pause",
+        count()
+    );
+    assert!(paused < count(), "the pause came too late");
+    let mut expected = acknowledged.take();
+    expected.sort();
+    let found = async |node: &group::Node| {
+        let mut found = names(&node.client().await).await;
+        found.sort();
+        found
+    };
+    let leader = group::only_leader(&nodes).await;
+    assert_eq!(found(&nodes[leader]).await, expected);
+    nodes[leader].is_whole().await;
+    // The next leader reads all of etcd.
+    nodes[leader].end().await;
+    nodes[1 - leader].leads().await;
+    assert_eq!(found(&nodes[1 - leader]).await, expected);
 }
 
 /// A full etcd refuses all changes. The leader keeps its lease and its switches.

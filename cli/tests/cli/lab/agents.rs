@@ -31,7 +31,7 @@ pub const OPTIONS: [&str; 8] = [
 /// and what it receives fits a port's queue of 64.
 pub const SMALL: [&str; 4] = ["--allreduce", "2800", "--rate", "10M"];
 /// Work that the embedded switch carries without loss, at the speed that flow control allows.
-pub const LARGE: [&str; 2] = ["--allreduce", "60000"];
+pub const LARGE: [&str; 2] = ["--allreduce", "60K"];
 
 /// Four hosts with two ranks each.
 pub const EIGHT_RANKS: &str = "

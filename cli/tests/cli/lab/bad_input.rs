@@ -98,7 +98,7 @@ pub fn labs_need_root(lab: &Lab) {
             .output();
         line(&output.expect("it runs"))
     };
-    for arguments in [&["lab", "up", &star][..], &["lab", "down", "star4"]] {
+    for arguments in [&["lab", "up", "-f", &star][..], &["lab", "down", "star4"]] {
         let said = refused(arguments);
         assert!(
             said.ends_with("only root may create and enter; run this as root"),

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
-use tokio::time::{sleep, sleep_until};
+use backon::{ConstantBuilder, Retryable as _};
+use tokio::time::sleep_until;
 use ultima_api::v1::CancelEpoch;
 use ultima_api::v1::attend_response::Order as Message;
 use ultima_api::v1::membership_event::Kind;
@@ -34,6 +35,12 @@ pub struct Again {
     /// Current members without a place there, and why.
     pub gone: Vec<(Rank, String)>,
     pub options: ChangeOptions,
+}
+
+/// The pauses before a change is stored again.
+fn pauses(controller: &Controller) -> ConstantBuilder {
+    let pauses = ConstantBuilder::new().with_delay(controller.timers.retry);
+    pauses.without_max_times()
 }
 
 /// The continuation after a step.
@@ -205,25 +212,20 @@ async fn decide(controller: &Arc<Controller>, id: JobId, first: u32) -> Then {
     // A failed write may be in the store of the next leader. Then the change can be neither
     // announced nor cancelled.
     let mut may_be_kept = false;
-    loop {
-        match controller.seats.decide(id, first).await {
-            Ok(()) => break controller.switches_changed.send_replace(()),
-            Err(error) if error.is_final() && !may_be_kept => {
-                cancel(
-                    controller,
-                    id,
-                    format!("the decision could not be stored: {error}"),
-                )
-                .await;
-                return Then::Over(None);
-            }
-            Err(error) => {
-                may_be_kept = true;
-                tracing::warn!(%error, "cannot store the decision for a new epoch; retrying");
-                sleep(controller.timers.retry).await;
-            }
-        }
+    let decide = || controller.seats.decide(id, first);
+    let decided = decide.retry(pauses(controller)).when(|error| {
+        may_be_kept |= !error.is_final();
+        may_be_kept
+    });
+    let decided = decided.notify(|error, _| {
+        tracing::warn!(%error, "cannot store the decision for a new epoch; retrying");
+    });
+    if let Err(error) = decided.await {
+        let reason = format!("the decision could not be stored: {error}");
+        cancel(controller, id, reason).await;
+        return Then::Over(None);
     }
+    controller.switches_changed.send_replace(());
     let announced = {
         let mut registry = controller.registry();
         let record = registry.get_mut(id);
@@ -325,15 +327,12 @@ async fn leave_out(controller: &Controller, id: JobId, ranks: Vec<Rank>) -> Opti
 /// Removes an undecided epoch from the switches and notifies the members, however long that
 /// takes. Returns the previous epoch's id and the removed epoch; none if it is gone.
 async fn withdraw(controller: &Controller, id: JobId) -> Option<(JobId, Arc<Job>)> {
-    loop {
-        match try_to_withdraw(controller, id).await {
-            Ok(withdrawn) => return withdrawn,
-            Err(error) => {
-                tracing::warn!(id = id.0, %error, "cannot remove a cancelled epoch; retrying");
-                sleep(controller.timers.retry).await;
-            }
-        }
-    }
+    let withdraw = || try_to_withdraw(controller, id);
+    let withdrawn = withdraw.retry(pauses(controller)).notify(|error, _| {
+        tracing::warn!(id = id.0, %error, "cannot remove a cancelled epoch; retrying");
+    });
+    // It never ends with an error.
+    withdrawn.await.ok().flatten()
 }
 
 async fn try_to_withdraw(
@@ -364,10 +363,12 @@ async fn try_to_withdraw(
 /// takes.
 #[tracing::instrument(name = "fence", skip_all, fields(job, id, epoch))]
 async fn fence(controller: &Controller, id: JobId) {
-    while let Err(error) = try_to_fence(controller, id).await {
+    let fence = || try_to_fence(controller, id);
+    let fenced = fence.retry(pauses(controller)).notify(|error, _| {
         tracing::warn!(id = id.0, %error, "cannot remove an epoch that is over; retrying");
-        sleep(controller.timers.retry).await;
-    }
+    });
+    // It never ends with an error.
+    let _ = fenced.await;
 }
 
 async fn try_to_fence(controller: &Controller, id: JobId) -> Result<(), JobRequestError> {

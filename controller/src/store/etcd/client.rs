@@ -6,10 +6,11 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use backon::{ConstantBuilder, Retryable as _};
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use tokio::sync::Mutex;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, timeout};
 use tonic::metadata::{AsciiMetadataValue, MetadataValue};
 use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status};
@@ -41,7 +42,7 @@ pub enum EtcdError {
         /// The reason.
         reason: String,
     },
-    /// No member answers.
+    /// No member answers. It is not known whether etcd has executed the call, and another attempt may succeed.
     #[error(
         "{name} does not answer: {reason}; check that etcd runs and that most of its members are connected"
     )]
@@ -87,10 +88,17 @@ fn advice(reason: &str) -> &'static str {
     }
 }
 
-/// A call's result that is not final: another attempt may succeed. It is not known whether etcd has
-/// executed the call.
-#[derive(Debug)]
-pub(super) struct NoAnswer(String);
+impl EtcdError {
+    /// True if another attempt may succeed.
+    pub(super) fn is_no_answer(&self) -> bool {
+        matches!(self, EtcdError::NoAnswer { .. })
+    }
+}
+
+/// The pauses between attempts.
+pub(super) fn pauses() -> ConstantBuilder {
+    ConstantBuilder::new().with_delay(PAUSE).without_max_times()
+}
 
 /// Makes a call.
 type Ask<M, A> = fn(Channel, Request<M>) -> BoxFuture<'static, Result<Response<A>, Status>>;
@@ -155,10 +163,7 @@ impl Client {
     }
 
     /// Executes a transaction: one attempt.
-    pub async fn txn(
-        &self,
-        request: v3::TxnRequest,
-    ) -> Result<Result<v3::TxnResponse, NoAnswer>, EtcdError> {
+    pub async fn txn(&self, request: v3::TxnRequest) -> Result<v3::TxnResponse, EtcdError> {
         self.attempt(request, |channel, request| {
             async move { KvClient::new(channel).txn(request).await }.boxed()
         })
@@ -212,41 +217,37 @@ impl Client {
         message: M,
         ask: Ask<M, A>,
     ) -> Result<A, EtcdError> {
-        loop {
-            match self.attempt(message.clone(), ask).await? {
-                Ok(answer) => return Ok(answer),
-                Err(error) if Instant::now() + PAUSE >= deadline => {
-                    return Err(self.no_answer(error));
-                }
-                Err(_) => sleep(PAUSE).await,
-            }
+        let is_early =
+            |error: &EtcdError| error.is_no_answer() && Instant::now() + PAUSE < deadline;
+        let attempt = || self.attempt(message.clone(), ask);
+        attempt.retry(pauses()).when(is_early).await
+    }
+
+    async fn attempt<M, A>(&self, message: M, ask: Ask<M, A>) -> Result<A, EtcdError> {
+        let at = self.at.load(Ordering::Relaxed);
+        let attempted = self.attempt_at(at, message, ask).await;
+        if attempted.as_ref().is_err_and(EtcdError::is_no_answer) {
+            self.at.store(at + 1, Ordering::Relaxed);
         }
+        attempted
     }
 
-    /// The error for a call that no member answered.
-    pub fn no_answer(&self, NoAnswer(reason): NoAnswer) -> EtcdError {
-        let name = self.config.name();
-        EtcdError::NoAnswer { name, reason }
-    }
-
-    async fn attempt<M, A>(
+    /// Asks the member with this index.
+    async fn attempt_at<M, A>(
         &self,
+        at: usize,
         message: M,
         ask: Ask<M, A>,
-    ) -> Result<Result<A, NoAnswer>, EtcdError> {
-        let at = self.at.load(Ordering::Relaxed);
+    ) -> Result<A, EtcdError> {
         let channel = self.members[at % self.members.len()].clone();
-        if let Err(error) = self.log_in(&channel).await? {
-            self.at.store(at + 1, Ordering::Relaxed);
-            return Ok(Err(error));
-        }
+        self.log_in(&channel, at).await?;
         let request = self.request(message).await;
         let status = match timeout(ATTEMPT, ask(channel, request)).await {
-            Ok(Ok(answer)) => return Ok(Ok(answer.into_inner())),
+            Ok(Ok(answer)) => return Ok(answer.into_inner()),
             Ok(Err(status)) => status,
             Err(_) => Status::deadline_exceeded(format!("no answer within {ATTEMPT:?}")),
         };
-        let reason = self.reason(at, &status);
+        let (name, reason) = (self.config.name(), self.reason(at, &status));
         match status.code() {
             // The session has ended, or etcd's users have changed since its token was signed.
             Code::Unauthenticated => *self.token.lock().await = None,
@@ -259,13 +260,10 @@ impl Client {
             | Code::OutOfRange
             | Code::ResourceExhausted
             | Code::Unimplemented
-            | Code::NotFound => {
-                let name = self.config.name();
-                return Err(EtcdError::Rejected { name, reason });
-            }
-            _ => self.at.store(at + 1, Ordering::Relaxed),
+            | Code::NotFound => return Err(EtcdError::Rejected { name, reason }),
+            _ => {}
         }
-        Ok(Err(NoAnswer(reason)))
+        Err(EtcdError::NoAnswer { name, reason })
     }
 
     fn reason(&self, at: usize, status: &Status) -> String {
@@ -276,13 +274,13 @@ impl Client {
     }
 
     /// Begins a session of the user, if there is one.
-    async fn log_in(&self, channel: &Channel) -> Result<Result<(), NoAnswer>, EtcdError> {
+    async fn log_in(&self, channel: &Channel, at: usize) -> Result<(), EtcdError> {
         let Some((name, file)) = &self.config.user else {
-            return Ok(Ok(()));
+            return Ok(());
         };
         let mut token = self.token.lock().await;
         if token.is_some() {
-            return Ok(Ok(()));
+            return Ok(());
         }
         let password = fs::read_to_string(file).map_err(|reason| EtcdError::Password {
             path: file.clone(),
@@ -297,19 +295,18 @@ impl Client {
             Ok(Ok(session)) => {
                 // Tokens are ASCII.
                 *token = MetadataValue::try_from(session.into_inner().token).ok();
-                return Ok(Ok(()));
+                return Ok(());
             }
             Ok(Err(status)) => status,
             Err(_) => Status::deadline_exceeded("no answer to Authenticate"),
         };
-        let reason = self.reason(self.at.load(Ordering::Relaxed), &status);
-        match status.code() {
-            Code::InvalidArgument | Code::FailedPrecondition => Err(EtcdError::Rejected {
-                name: self.config.name(),
-                reason,
-            }),
-            _ => Ok(Err(NoAnswer(reason))),
-        }
+        let (name, reason) = (self.config.name(), self.reason(at, &status));
+        Err(match status.code() {
+            Code::InvalidArgument | Code::FailedPrecondition => {
+                EtcdError::Rejected { name, reason }
+            }
+            _ => EtcdError::NoAnswer { name, reason },
+        })
     }
 
     /// A request with the session's token, for a member that belongs to the majority of the cluster.

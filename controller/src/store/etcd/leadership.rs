@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use backon::Retryable as _;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::client::{Client, EtcdError, put_of, read_of, reads_of};
+use super::client::{Client, EtcdError, pauses, put_of, read_of, reads_of};
 use super::v3::compare::{CompareResult, CompareTarget, TargetUnion};
 use super::v3::{self, Compare};
 use super::{Config, Leader};
@@ -228,26 +229,21 @@ impl Election {
             success: vec![put_of(key.clone(), value, lease)],
             failure: vec![read_of(key)],
         };
-        let revision = loop {
-            let answer = match client.txn(request.clone()).await? {
-                Ok(answer) => answer,
-                Err(error) if Instant::now() >= deadline => return Err(client.no_answer(error)),
-                Err(_) => {
-                    sleep(READ_INTERVAL / 4).await;
-                    continue;
+        let is_early = |error: &EtcdError| error.is_no_answer() && Instant::now() < deadline;
+        let attempt = || client.txn(request.clone());
+        let answer = attempt.retry(pauses()).when(is_early).await?;
+        let revision = match answer.succeeded {
+            true => answer.header.unwrap_or_default().revision,
+            false => {
+                let leader = reads_of(answer).next().flatten().unwrap_or_default();
+                if leader.lease != lease {
+                    // Best effort: it ends by itself.
+                    let _ = client.revoke(lease, deadline).await;
+                    return Ok(Err(leader_of(&leader)));
                 }
-            };
-            if answer.succeeded {
-                break answer.header.unwrap_or_default().revision;
-            }
-            let leader = reads_of(answer).next().flatten().unwrap_or_default();
-            if leader.lease == lease {
                 // An attempt whose answer was lost.
-                break leader.create_revision;
+                leader.create_revision
             }
-            // Best effort: it ends by itself.
-            let _ = client.revoke(lease, deadline).await;
-            return Ok(Err(leader_of(&leader)));
         };
         let until = watch::Sender::new(Some(asked + ttl - margin(ttl)));
         let leadership = Leadership {

@@ -5,10 +5,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use backon::Retryable as _;
 use tokio::sync::Mutex;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
-use super::client::{Client, EtcdError, delete_of, put_of, read_of, reads_of};
+use super::client::{Client, EtcdError, delete_of, pauses, put_of, read_of, reads_of};
 use super::v3::compare::{CompareResult, CompareTarget, TargetUnion};
 use super::v3::{self, Compare, RequestOp};
 use super::{Election, Leadership};
@@ -19,8 +20,6 @@ use crate::store::{Change, Store, StoreError, Stored, THIS_FORM, new_id};
 const LEADER_READ: Duration = Duration::from_secs(5);
 /// Time limit for a standby's read for a client, which may ask another controller.
 const STANDBY_READ: Duration = Duration::from_millis(500);
-/// The pause before a transaction without an answer is tried again.
-const PAUSE: Duration = Duration::from_millis(50);
 /// Operations of one transaction, at most: etcd's default limit is 128.
 const MOST: usize = 100;
 /// Bytes of the records in one transaction of updates: etcd's default limit is 1.5 MiB.
@@ -202,40 +201,36 @@ impl Shared {
             success: operations,
             failure: vec![read_of(key("leader")), read_of(key("change"))],
         };
+        if !self.leadership.holds() {
+            return Err(self.lost(false));
+        }
         let mut may_be_applied = false;
-        loop {
-            if !self.leadership.holds() {
+        let attempt = || self.client.txn(request.clone());
+        let answer = attempt.retry(pauses()).when(|error| {
+            may_be_applied |= error.is_no_answer();
+            error.is_no_answer() && self.leadership.holds()
+        });
+        let answer = match answer.await {
+            Ok(answer) => answer,
+            Err(error) if !may_be_applied => return Err(error.into()),
+            // An earlier attempt may be applied late: only a new leader knows.
+            Err(error) => {
+                tracing::warn!(%error, "a transaction may or may not be applied; stepping down");
+                return Err(self.lost(true));
+            }
+        };
+        if !answer.succeeded {
+            let mut read = reads_of(answer);
+            let leader = read.next().flatten().unwrap_or_default();
+            let change = read.next().flatten().unwrap_or_default();
+            if leader.create_revision != self.revision() {
                 return Err(self.lost(may_be_applied));
             }
-            let answer = match self.client.txn(request.clone()).await {
-                Ok(Ok(answer)) => answer,
-                Ok(Err(error)) => {
-                    may_be_applied = true;
-                    tracing::debug!(?error, "etcd has not answered a transaction; repeating it");
-                    sleep(PAUSE).await;
-                    continue;
-                }
-                // An earlier attempt may be applied late: only a new leader knows.
-                Err(error) if may_be_applied => {
-                    tracing::warn!(%error, "etcd rejects the repetition of a transaction; stepping down");
-                    return Err(self.lost(true));
-                }
-                Err(error) => return Err(error.into()),
-            };
-            if !answer.succeeded {
-                let mut read = reads_of(answer);
-                let leader = read.next().flatten().unwrap_or_default();
-                let change = read.next().flatten().unwrap_or_default();
-                if leader.create_revision != self.revision() {
-                    return Err(self.lost(may_be_applied));
-                }
-                if change.value != name {
-                    self.leadership.end();
-                    let name = config.name();
-                    return Err(EtcdError::Foreign { name }.into());
-                }
+            if change.value != name {
+                self.leadership.end();
+                let name = config.name();
+                return Err(EtcdError::Foreign { name }.into());
             }
-            break;
         }
         known.change = name;
         known.has_form = true;

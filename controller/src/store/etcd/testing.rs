@@ -81,7 +81,7 @@ impl Cluster {
             success: vec![operation],
             ..Default::default()
         };
-        self.client().txn(request).await.unwrap().unwrap();
+        self.client().txn(request).await.unwrap();
     }
 
     /// Reads a key.

@@ -12,7 +12,7 @@ use ultima_tests::needs;
 use crate::common::wait_until;
 
 use super::epochs::signal;
-use super::stage::{Lab, printed, topology};
+use super::stage::{Lab, topology};
 
 /// Operations of each rank.
 const REPEAT: u64 = 5;
@@ -268,7 +268,10 @@ fn a_stopped_agent_costs_only_its_own_contributions() {
 
     for agent in others {
         let output = agent.wait_with_output().expect("it ends");
-        let report: Value = serde_json::from_str(&printed(&output)).expect("one JSON object");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{errors}");
+        assert!(errors.contains("error: rank "), "{errors}");
+        let report: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
         let operations = report["ranks"][0]["operations"]
             .as_array()
             .expect("operations");

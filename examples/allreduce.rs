@@ -9,7 +9,7 @@ use std::net::TcpListener;
 use std::{env, thread};
 
 use anyhow::Result;
-use ultima_agent::job::{Job, JobBuilder, TcpStore};
+use ultima_agent::job::{Job, JobBuilder, Reduced, TcpStore};
 
 const RANKS: usize = 4;
 const VALUES: usize = 100_000;
@@ -18,17 +18,17 @@ const STEPS: u32 = 10;
 /// One rank: in training, the process of one GPU.
 fn average(job: JobBuilder) -> Result<()> {
     let job = job.start()?;
+    let (rank, ranks) = (job.rank(), job.ranks());
     for step in 0..STEPS {
-        let gradient = vec![f32::from(job.rank()); VALUES];
-        let mean = job.all_reduce(gradient).wait()?;
-        if job.rank() == 0 {
-            let exact = f32::from(job.ranks() - 1) / 2.0;
-            let errors = mean.values.iter().map(|value| (value - exact).abs());
+        let gradient = vec![f32::from(rank); VALUES];
+        let Reduced { values, outcome } = job.all_reduce(gradient).wait()?;
+        let (end, took, lost) = (outcome.closed_by, outcome.duration, outcome.lost_share());
+        if rank == 0 {
+            let exact = f32::from(ranks - 1) / 2.0;
+            let errors = values.iter().map(|value| (value - exact).abs());
             println!(
-                "step {step}: {:?} after {:.1?}, {:.2} % lost, largest error {:.1e}",
-                mean.outcome.closed_by,
-                mean.outcome.duration,
-                100.0 * mean.outcome.lost_share(),
+                "step {step}: {end:?} after {took:.1?}, {:.2} % lost, largest error {:.1e}",
+                100.0 * lost,
                 errors.fold(0.0, f32::max)
             );
         }

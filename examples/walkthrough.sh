@@ -16,7 +16,7 @@ ultima fabric show
 agents=()
 for host in h1 h2 h3 h4; do
   ultima lab exec --name walkthrough "$host" -- \
-    ultima agent --job train --allreduce 100000 --repeat 5 --verify --rate 100M --deadline 5s &
+    ultima agent --job train --allreduce 100000 --repeat 5 --verify --deadline 5s &
   agents+=($!)
 done
 for agent in "${agents[@]}"; do wait "$agent"; done

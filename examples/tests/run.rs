@@ -74,6 +74,25 @@ fn allreduce_averages_in_a_process_per_rank() {
     assert!(texts[1..].iter().all(String::is_empty), "{texts:?}");
 }
 
+/// A program needs ten lines for Ultima; the others make its data and print.
+#[test]
+fn allreduce_needs_ten_lines_of_ultima() {
+    let names = ["ultima_", "Job", "TcpStore", "Reduced", "job.", "outcome."];
+    let lines = include_str!("../allreduce.rs").lines();
+    let code = lines.filter(|line| !line.trim_start().starts_with("//"));
+    let lines: Vec<&str> = code
+        .filter(|line| names.iter().any(|name| line.contains(name)))
+        .collect();
+    // The last one starts a rank, so none was missed.
+    assert!(
+        lines
+            .last()
+            .is_some_and(|line| line.contains("Job::builder")),
+        "{lines:#?}"
+    );
+    assert!(lines.len() <= 10, "{lines:#?}");
+}
+
 /// One line that says what is wrong.
 #[test]
 fn allreduce_says_what_is_wrong() {

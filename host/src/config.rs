@@ -259,8 +259,12 @@ impl Config {
     /// A slot that fits an MTU of 1,500 with all headers.
     pub const SLOT_BYTES: usize = 1408;
 
-    /// Creates a configuration with the defaults of most jobs: 1,408-byte slots, Hadamard, multicast, t_S at
-    /// 3/5 of t_B, no pacing, a network that keeps the order unless it is seen not to, no recycling.
+    /// Creates a configuration for tests, simulations and programs that choose every policy: 1,408-byte slots,
+    /// Hadamard, multicast, fixed timeouts with t_S at 3/5 of t_B, no pacing, no limit on incast, a network that keeps
+    /// the order unless it is seen not to, no recycling, no key.
+    ///
+    /// `Job` of the crate `ultima-agent` applies the defaults of training jobs instead: the policies of
+    /// [`Policies::default`](crate::Policies::default), credit, a key, and slots as long as the MTU allows.
     pub fn new(job: u16, epoch: u16, rank: u16, ranks: u16, seed: u64, t_b: Duration) -> Self {
         Self {
             job,

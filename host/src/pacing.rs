@@ -46,7 +46,7 @@ impl Pacer {
         Duration::from_nanos((at_limit.as_nanos() as f64 / self.share) as u64)
     }
 
-    /// When the next packet may be sent.
+    /// The earliest time of the next packet.
     pub(crate) fn ready_at(&self) -> Time {
         Time::from_nanos(self.drained.since(Time::ZERO + self.burst).as_nanos() as u64)
     }

@@ -1,68 +1,20 @@
 //! Over kernel UDP nothing is lost, whatever net.core.rmem_max is. A binary of its own: the limit is the machine's, and cargo
 //! runs no other test meanwhile.
 
-use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
-use nix::libc;
 use ultima_host::{Collective, Config, Element, Gather, OperationId, Report, UdpConfig};
+use ultima_testing::receive_limit::{ReceiveLimit, become_ordinary};
 use ultima_testing::veth::Veth;
 use ultima_testing::{per_run, skipped};
 use ultima_wire::{Key, UDP_PORT, group_address};
 
 const JOB: u16 = 1;
-const RMEM_MAX: &str = "/proc/sys/net/core/rmem_max";
-/// The user id of `nobody`, a user without privileges: it cannot set a larger buffer than the limit.
-const NOBODY: u32 = 65534;
 /// Each test holds it, because the limit is the machine's.
 static MACHINE: Mutex<()> = Mutex::new(());
-
-/// net.core.rmem_max, until it is dropped or this process ends, even by SIGKILL.
-struct Limit {
-    /// Sets the limit back when its standard input ends.
-    guard: Child,
-}
-
-impl Limit {
-    /// Sets it. None if this process may not, or does not see it, as in some containers.
-    fn set(bytes: u32) -> Option<Self> {
-        let before = fs::read_to_string(RMEM_MAX).ok()?;
-        fs::write(RMEM_MAX, &before).ok()?;
-        // A group of its own, which a signal to that of the test does not reach.
-        let guard = Command::new("sh")
-            .args(["-c", "cat; echo $1 > $2", "sh", before.trim(), RMEM_MAX])
-            .stdin(Stdio::piped())
-            .process_group(0)
-            .spawn()
-            .expect("starts sh");
-        let limit = Self { guard };
-        fs::write(RMEM_MAX, bytes.to_string()).expect("sets the limit");
-        Some(limit)
-    }
-}
-
-impl Drop for Limit {
-    fn drop(&mut self) {
-        drop(self.guard.stdin.take());
-        // A panic here, during another one, would hide that one.
-        match self.guard.wait() {
-            Ok(status) if status.success() => {}
-            ended => eprintln!("{RMEM_MAX} is not set back: {ended:?}"),
-        }
-    }
-}
-
-/// Makes the calling thread, and threads that it starts, one of an ordinary user.
-fn become_ordinary() {
-    // SAFETY: changes the credentials of this thread only, unlike the function of the C library.
-    let changed = unsafe { libc::syscall(libc::SYS_setresuid, NOBODY, NOBODY, NOBODY) };
-    assert_eq!(changed, 0, "root may do this");
-}
 
 /// Operations of one job.
 struct Run<'a> {
@@ -280,7 +232,7 @@ fn nothing_is_lost_whatever_the_limit_is() {
     let _machine = MACHINE.lock();
     // Linux's default, and that of hosts that are set up for it.
     for bytes in [212_992, 4 << 20] {
-        let Some(_limit) = Limit::set(bytes) else {
+        let Some(_limit) = ReceiveLimit::set(bytes) else {
             return skipped("only root may set net.core.rmem_max, where it is visible");
         };
         all(true, false, None);
@@ -292,7 +244,7 @@ fn nothing_is_lost_whatever_the_limit_is() {
 fn nothing_is_lost_over_a_veth_pair() {
     let _machine = MACHINE.lock();
     for bytes in [212_992, 4 << 20] {
-        let (Some(veth), Some(_limit)) = (Veth::new(), Limit::set(bytes)) else {
+        let (Some(veth), Some(_limit)) = (Veth::new(), ReceiveLimit::set(bytes)) else {
             return skipped("only root may add namespaces and set net.core.rmem_max");
         };
         // Without waiting for overtaken packets (`Config::reorder`), a job loses what is overtaken.

@@ -38,7 +38,7 @@ impl Bursts {
         Ps::from_secs_f64(self.gaps.sample(&mut self.random))
     }
 
-    /// When a queue will be empty that would be empty at `free_at` without the bursts until `now`. Bytes that
+    /// The time at which a queue is empty that would be empty at `free_at` without the bursts until `now`. Bytes that
     /// do not fit into `depth` are dropped.
     pub(crate) fn until(&mut self, now: Ps, mut free_at: Ps, depth: Ps) -> Ps {
         while self.next <= now {

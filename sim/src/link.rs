@@ -19,13 +19,13 @@ pub(crate) struct Link {
     rate: u64,
     /// From a packet's last bit to its arrival.
     delay: Ps,
-    /// When all packets so far are transmitted.
+    /// The end of the transmission of all packets so far.
     free_at: Ps,
     /// A switch's egress port. None at a host, which sends when there is room.
     port: Option<Port>,
     loss: Option<(LossProcess, Xoshiro256PlusPlus)>,
     jitter: Option<(JitterSampler, Xoshiro256PlusPlus)>,
-    /// When the last packet so far arrives, if the wire does not lose it.
+    /// Arrival of the last packet so far, if the wire does not lose it.
     last: Ps,
     bursts: Option<Bursts>,
     flows: Option<(Flows, Xoshiro256PlusPlus)>,
@@ -111,7 +111,7 @@ impl Link {
         self.flows = Some((flows, random));
     }
 
-    /// When all packets so far are transmitted.
+    /// The end of the transmission of all packets so far.
     pub(crate) fn free_at(&self) -> Ps {
         self.free_at
     }
@@ -126,7 +126,7 @@ impl Link {
         self.longest_wait
     }
 
-    /// When the next packet arrives at the other end.
+    /// Arrival of the next packet at the other end.
     pub(crate) fn next(&self) -> Ps {
         self.flights.front().map_or(Ps::NEVER, |f| f.arrives)
     }

@@ -213,7 +213,7 @@ impl<B: Clone> Network<B> {
         }
     }
 
-    /// When all packets that `host` sent so far have left it.
+    /// The time at which all packets that `host` sent so far have left it.
     pub(crate) fn sent_by(&self, host: u32) -> Ps {
         self.links[self.fabric.up(host) as usize].free_at()
     }

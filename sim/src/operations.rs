@@ -14,7 +14,7 @@ pub(crate) struct Operations<'a> {
     began: Ps,
     /// Ranks without a result of the current operation.
     without: u32,
-    /// When the last rank that is not a straggler had its result.
+    /// The time at which the last rank that is not a straggler had its result.
     on_time: Option<Ps>,
     times: Times,
     progress: &'a mut dyn FnMut(u32),
@@ -53,7 +53,7 @@ impl<'a> Operations<'a> {
         self.begun - 1
     }
 
-    /// When `rank` starts the current operation.
+    /// The start of the current operation at `rank`.
     pub(crate) fn begins(&self, rank: u32) -> Ps {
         self.began + self.starts.delay(self.begun - 1, rank)
     }

@@ -69,7 +69,7 @@ pub(crate) struct Packet<B> {
 /// One copy: the switches' stamps, and its position in the queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Flight {
-    /// When it arrives at the end of its link.
+    /// Its arrival at the end of its link.
     pub(crate) arrives: Ps,
     pub(crate) packet: PacketId,
     pub(crate) stamps: Stamps,

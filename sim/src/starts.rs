@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_many_are_late_as_was_said() {
+    fn the_requested_share_is_late() {
         let stragglers = Stragglers {
             share: 0.1,
             delay: Duration::from_millis(3),

@@ -136,7 +136,7 @@ enum Stage {
 
 struct Rank<V> {
     side: Side<V>,
-    /// When it starts the current operation; never after the start.
+    /// Its start of the current operation; never after the start.
     begins: Ps,
     /// With values: the buffer that is reused.
     values: Vec<f32>,

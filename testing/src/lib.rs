@@ -1,11 +1,12 @@
 //! Helpers for the tests of several crates: the extent of a run, the report of a skipped test, an etcd
-//! cluster, a veth pair, and a counting allocator. It owns no test.
+//! cluster, a veth pair, the limit of receive buffers, and a counting allocator. It owns no test.
 //!
 //! A change is checked with one seed per fault and a few property cases. `ULTIMA_FULL=1`, which `.ci/full`
 //! sets, requests the full matrix.
 
 pub mod etcd;
 pub mod heap;
+pub mod receive_limit;
 pub mod veth;
 
 use std::io::{self, Write as _};

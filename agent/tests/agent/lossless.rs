@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use ultima_agent::job::{Addresses, Job, JobBuilder};
 use ultima_host::Report;
+use ultima_testing::receive_limit::{ReceiveLimit, become_ordinary};
 use ultima_testing::veth::Veth;
 use ultima_testing::{per_run, skipped};
 
@@ -23,6 +24,8 @@ static MACHINE: Mutex<()> = Mutex::new(());
 enum Network {
     /// The loopback interface, with slots of this many bytes, or as long as it allows.
     Loopback(Option<usize>),
+    /// The loopback interface, and ranks of an ordinary user, whose receive buffers are limited.
+    Ordinary,
     /// The ranks are at its two ends in turn.
     Veth(Veth),
 }
@@ -35,7 +38,7 @@ fn end(rank: usize) -> usize {
 impl Network {
     fn addresses(&self, ranks: usize) -> Vec<SocketAddr> {
         match self {
-            Network::Loopback(_) => addresses(ranks),
+            Network::Loopback(_) | Network::Ordinary => addresses(ranks),
             // No other program has ports there.
             Network::Veth(_) => (0..ranks)
                 .map(|rank| SocketAddr::from((Veth::address(end(rank)), 7000 + rank as u16)))
@@ -53,6 +56,10 @@ impl Network {
             Network::Loopback(slot_bytes) => {
                 settings.shared_memory = false;
                 settings.slot_bytes = *slot_bytes;
+            }
+            Network::Ordinary => {
+                settings.shared_memory = false;
+                become_ordinary();
             }
             Network::Veth(veth) => veth.enter(end(rank)),
         }
@@ -150,5 +157,21 @@ fn nothing_is_lost_over_a_veth_pair() {
     match Veth::new() {
         Some(veth) => Network::Veth(veth).all(),
         None => skipped("only root may add namespaces"),
+    }
+}
+
+/// Linux's default limit of receive buffers, which root's sockets in the other tests exceed.
+#[test]
+fn nothing_is_lost_in_the_buffers_of_an_ordinary_user() {
+    let _machine = MACHINE.lock();
+    let Some(_limit) = ReceiveLimit::set(212_992) else {
+        return skipped("only root may set net.core.rmem_max, where it is visible");
+    };
+    for (ranks, few, many, buckets) in [
+        (2, 20, 2000, &[1000][..]),
+        (4, 3, 300, &[300_000, 5, 70_000]),
+        (16, 1, 150, &[20_000, 1000, 50_000]),
+    ] {
+        Network::Ordinary.loses_nothing(ranks, per_run(few, many), buckets);
     }
 }

@@ -28,8 +28,10 @@ const BUCKETS: [usize; 2] = [20_000, 500];
 const REPORT_EVERY: u32 = 16;
 /// A pause of a process that costs an operation nothing: a third of the slack of the default deadline.
 const HARMLESS: Duration = Duration::from_millis(100);
+/// The most steps after a stopped rank's return until nothing is missing.
+const STEPS_TO_RETURN: u32 = 20;
 /// The longest wait for a step, on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(120);
+const STEP_LIMIT: Duration = Duration::from_secs(120);
 
 /// A rank's part in a test.
 #[derive(Clone, Serialize, Deserialize)]
@@ -85,10 +87,10 @@ fn rank_process() {
     };
     let part: Part = serde_json::from_str(&part).expect("a part");
     let last = Arc::new(AtomicU32::new(u32::MAX));
-    let told = last.clone();
+    let received = last.clone();
     thread::spawn(move || {
         let line = stdin().lines().next().expect("a line").expect("text");
-        told.store(line.parse().expect("a step"), Ordering::Relaxed);
+        received.store(line.parse().expect("a step"), Ordering::Relaxed);
     });
     thread::spawn(|| {
         loop {
@@ -185,7 +187,8 @@ impl Lines {
     fn wait_for(&self, step: u32, ranks: usize) {
         let lags = |all: &mut Vec<_>| Self::progress(all, ranks).iter().any(|ended| *ended < step);
         let all = self.lock();
-        let (all, waited) = (self.more.wait_timeout_while(all, PATIENCE, lags)).expect("no panic");
+        let (all, waited) =
+            (self.more.wait_timeout_while(all, STEP_LIMIT, lags)).expect("no panic");
         let progress = Self::progress(&all, ranks);
         assert!(
             !waited.timed_out(),
@@ -402,6 +405,10 @@ fn check(lines: &[(usize, Line)], ranks: usize, stops: &[Stop], last: u32) {
         .filter(|(_, line)| matches!(line, Line::Ended { .. }));
     assert_eq!(ended.count(), ranks);
     for ((stop, whole), cost) in stops.iter().zip(&whole).zip(&costs) {
+        assert!(
+            *whole <= stop.until + REPORT_EVERY + STEPS_TO_RETURN,
+            "{stop:?}: whole from step {whole}"
+        );
         eprintln!("{stop:?}: whole from step {whole}, {cost} incomplete operations");
     }
 }

@@ -158,6 +158,7 @@ pub fn run(work: Work, mut rank: RunningRank) -> Result<Done> {
         if operations.is_empty() {
             rank.silence(&outcome).into_iter().for_each(&mut report);
         }
+        warn_of_silence(number, &outcome, operations.last());
         history.add(&outcome.folded());
         operations.push(Operation {
             step,
@@ -181,4 +182,17 @@ pub fn run(work: Work, mut rank: RunningRank) -> Result<Done> {
         reports: rank.finish(linger)?,
         recycles,
     })
+}
+
+/// Prints one line for each rank that is suspected since this operation.
+fn warn_of_silence(rank: u16, outcome: &RankOutcome, previous: Option<&Operation>) {
+    let (left, before) = (
+        outcome.left(),
+        previous.map(|previous| previous.suspected()),
+    );
+    let before = before.unwrap_or_default();
+    let suspected = outcome.suspected().into_iter();
+    for silent in suspected.filter(|silent| !before.contains(silent) && !left.contains(silent)) {
+        eprintln!("warning: rank {rank}: nothing came from rank {silent} in the last operations");
+    }
 }

@@ -11,6 +11,7 @@ use ultima_host::{
 };
 
 use super::operations::{Done, Operation};
+use super::verdict;
 use crate::document;
 use ultima_console::output::table;
 use ultima_console::units::counted;
@@ -136,6 +137,11 @@ struct Summary {
     rejected: BTreeMap<&'static str, u64>,
     send_errors: u64,
     too_long: u64,
+    /// The kernel's last reason not to send a packet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_send_error: Option<String>,
+    /// Failures, for which the agent's exit code is 1.
+    problems: Vec<String>,
 }
 
 /// Missing slots by cause.
@@ -162,6 +168,7 @@ impl Report {
         (job, host): (&str, &str),
         (size, deadline): (usize, Duration),
         done: &[Done],
+        verify: bool,
         check: Option<&api::CheckJobResponse>,
     ) -> Self {
         Self {
@@ -169,7 +176,7 @@ impl Report {
             host: host.to_owned(),
             size,
             deadline_ms: ms(deadline),
-            ranks: done.iter().map(rank).collect(),
+            ranks: done.iter().map(|done| rank(done, verify)).collect(),
             check: check.map(document::Check::from),
         }
     }
@@ -250,11 +257,11 @@ impl Report {
     }
 }
 
-fn rank(done: &Done) -> Rank {
+fn rank(done: &Done, verify: bool) -> Rank {
     Rank {
         rank: done.position.rank,
         operations: (done.operations.iter()).map(row).collect(),
-        summary: summary(done),
+        summary: summary(done, verify),
     }
 }
 
@@ -288,7 +295,7 @@ fn row(operation: &Operation) -> Row {
     }
 }
 
-fn summary(done: &Done) -> Summary {
+fn summary(done: &Done, verify: bool) -> Summary {
     let operations = &done.operations;
     let history = &done.history;
     let spread = |span| Spread::from(&history.all(span));
@@ -344,6 +351,9 @@ fn summary(done: &Done) -> Summary {
             .collect(),
         send_errors: by_link(|link| link.send_errors),
         too_long: by_link(|link| link.too_long),
+        last_send_error: verdict::last_send_error(reports.iter().map(|report| report.link))
+            .map(|error| error.to_string()),
+        problems: verdict::problems(std::slice::from_ref(done), verify),
     }
 }
 

@@ -159,6 +159,7 @@ async fn work(options: &Options, held: Held) -> Result<ExitCode> {
         (name, &host),
         (options.allreduce.get() as usize, options.deadline),
         &done,
+        options.verify,
         found.as_ref(),
     );
     let text = options.output.print(&report, || report.text())?;

@@ -1,5 +1,6 @@
 //! An agent's exit code, and the lines on standard error that explain it.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::process::ExitCode;
 
@@ -8,7 +9,7 @@ use ultima_host::{LinkCounters, Rejection};
 use super::operations::{Done, Operation};
 
 /// Returns the exit code of these ranks: 1 for wrong results, for nothing to verify although `verify` asks for it, and for
-/// a network that fails: packets that cannot be sent, operations or members without packets, ranks that stop or leave early. Lost
+/// a network that fails: packets that cannot be sent, operations without packets, ranks that were silent, stop or leave early. Lost
 /// packets are no failure.
 pub fn of(done: &[Done], verify: bool) -> ExitCode {
     let problems = problems(done, verify);
@@ -31,7 +32,7 @@ pub fn of(done: &[Done], verify: bool) -> ExitCode {
 }
 
 /// One line for each failure.
-fn problems(done: &[Done], verify: bool) -> Vec<String> {
+pub fn problems(done: &[Done], verify: bool) -> Vec<String> {
     let mut problems = Vec::new();
     let operations = || done.iter().flat_map(|done| &done.operations);
     let count = |is: fn(&Operation) -> bool| operations().filter(|o| is(o)).count();
@@ -66,10 +67,17 @@ fn problems(done: &[Done], verify: bool) -> Vec<String> {
                 done.position.rank
             ));
         }
-        let silent = last.map(|last| last.suspected()).unwrap_or_default();
-        for member in silent.into_iter().filter(|member| !left.contains(member)) {
+        let steps = done.operations.iter().map(|operation| Step {
+            epoch: operation.epoch,
+            suspected: operation.suspected(),
+            left: operation.left(),
+        });
+        for (member, operations) in silences(&steps.collect::<Vec<_>>()) {
+            if left.contains(&member) {
+                continue;
+            }
             problems.push(format!(
-                "rank {}: nothing came from rank {member} in the last operations; run `ultima job check`",
+                "rank {}: nothing came from rank {member} in {operations} operations; run `ultima job check`",
                 done.position.rank
             ));
         }
@@ -82,12 +90,44 @@ fn problems(done: &[Done], verify: bool) -> Vec<String> {
     problems
 }
 
+/// The silent ranks of an operation.
+struct Step {
+    epoch: u16,
+    suspected: Vec<u16>,
+    left: Vec<u16>,
+}
+
+/// The number of operations in which each rank was suspected. Excludes ranks that were suspected at the end of an epoch before
+/// the last one: the next epoch removes them, and numbers the others itself.
+fn silences(steps: &[Step]) -> BTreeMap<u16, usize> {
+    let mut silences = BTreeMap::new();
+    let epochs = steps.chunk_by(|step, next| step.epoch == next.epoch);
+    let last_epoch = steps.last().map(|step| step.epoch);
+    for epoch in epochs {
+        let end = epoch.last().expect("chunks are not empty");
+        let is_replaced =
+            |rank: &u16| Some(end.epoch) != last_epoch && end.suspected.contains(rank);
+        for step in epoch {
+            let silent = (step.suspected.iter()).filter(|rank| !step.left.contains(rank));
+            for rank in silent.filter(|rank| !is_replaced(rank)) {
+                *silences.entry(*rank).or_default() += 1;
+            }
+        }
+    }
+    silences
+}
+
 /// One line if packets could not be sent, with the kernel's last reason.
 fn unsent(links: impl Iterator<Item = LinkCounters> + Clone) -> Option<String> {
     let unsent: u64 = (links.clone().map(|link| link.send_errors + link.too_long)).sum();
-    let error = links.filter_map(|link| link.last_send_error).last()?;
-    let error = io::Error::from_raw_os_error(error);
+    let error = last_send_error(links)?;
     Some(format!("{unsent} packets could not be sent: {error}"))
+}
+
+/// The kernel's last reason not to send a packet.
+pub fn last_send_error(links: impl Iterator<Item = LinkCounters>) -> Option<io::Error> {
+    let error = links.filter_map(|link| link.last_send_error).last()?;
+    Some(io::Error::from_raw_os_error(error))
 }
 
 /// A warning of rejected packets, with advice for the most frequent reason.
@@ -152,26 +192,65 @@ mod tests {
         assert_eq!(problems(&[done(Some("interrupted"))], true), [""; 0]);
     }
 
+    /// Steps of one epoch, by the rank that is suspected in each.
+    fn steps<'a>(epoch: u16, suspected: &'a [&[u16]]) -> impl Iterator<Item = Step> + 'a {
+        suspected.iter().map(move |suspected| Step {
+            epoch,
+            suspected: suspected.to_vec(),
+            left: Vec::new(),
+        })
+    }
+
+    #[test]
+    fn a_rank_that_sends_again_was_silent() {
+        let returned: Vec<_> = steps(1, &[&[], &[2], &[1, 2], &[]]).collect();
+        assert_eq!(silences(&returned), [(1, 1), (2, 2)].into());
+        let at_the_end: Vec<_> = steps(1, &[&[], &[2]]).collect();
+        assert_eq!(silences(&at_the_end), [(2, 1)].into());
+        assert_eq!(silences(&[]), [].into());
+    }
+
+    #[test]
+    fn a_rank_that_left_or_was_replaced_is_not_silent() {
+        let mut left: Vec<_> = steps(1, &[&[2], &[2]]).collect();
+        left[1].left = vec![2];
+        assert_eq!(silences(&left), [(2, 1)].into());
+        // Rank 1 sent again before the epoch ended, rank 2 did not.
+        let replaced = steps(1, &[&[1], &[2], &[2]]).chain(steps(2, &[&[], &[3]]));
+        let replaced: Vec<_> = replaced.collect();
+        assert_eq!(silences(&replaced), [(1, 1), (3, 1)].into());
+    }
+
+    /// Each reason has its advice: the words that name the remedy or the sender.
     #[test]
     fn advice_fits_the_most_frequent_reason() {
-        let mut counts = Rejection::ALL.map(|reason| (0, reason));
-        assert_eq!(rejected(&counts), None);
-        for (count, reason) in &mut counts {
-            match reason {
-                Rejection::Seal => *count = 2,
-                Rejection::Epoch => *count = 5,
-                _ => {}
-            }
+        for most in Rejection::ALL {
+            let count = |reason| match reason {
+                _ if reason == most => 5,
+                Rejection::Seal | Rejection::Part => 2,
+                _ => 0,
+            };
+            let warning = rejected(&Rejection::ALL.map(|reason| (count(reason), reason)));
+            let warning = warning.expect("packets were rejected");
+            let expected = match most {
+                Rejection::Seal => "lacks the job's key",
+                Rejection::Repeated => "copies of them",
+                Rejection::Epoch | Rejection::Job => "of an earlier run",
+                Rejection::Malformed | Rejection::Kind => "another program",
+                Rejection::Source | Rejection::Own | Rejection::Owner => {
+                    "no two ranks use one address"
+                }
+                Rejection::Slot
+                | Rejection::Dtype
+                | Rejection::Coding
+                | Rejection::Length
+                | Rejection::Exact
+                | Rejection::Part => "start all agents with the same",
+            };
+            let (counts, advice) = warning.split_once("); ").expect("counts, then advice");
+            assert!(counts.contains(&format!("{} 5", most.name())), "{warning}");
+            assert!(advice.contains(expected), "{warning}");
         }
-        let warning = rejected(&counts).expect("seven packets");
-        assert!(
-            warning.starts_with("7 packets were rejected ("),
-            "{warning}"
-        );
-        assert!(
-            warning.contains("seal 2") && warning.contains("epoch 5"),
-            "{warning}"
-        );
-        assert!(warning.ends_with(advice(Rejection::Epoch)), "{warning}");
+        assert_eq!(rejected(&Rejection::ALL.map(|reason| (0, reason))), None);
     }
 }

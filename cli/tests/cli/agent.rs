@@ -491,10 +491,15 @@ fn a_silent_member_is_an_error() {
             let output = ended(agent);
             let errors = String::from_utf8_lossy(&output.stderr);
             assert_eq!(output.status.code(), Some(1), "{errors}");
+            // Once when it begins, and at the end.
             assert!(
-                errors.contains("nothing came from rank 2 in the last"),
+                errors.matches("nothing came from rank 2 in ").count() == 2,
                 "{errors}"
             );
+            let report: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+            let problems = &report["ranks"][0]["summary"]["problems"];
+            let problem = problems[0].as_str().expect("a problem");
+            assert!(errors.contains(&format!("error: {problem}\n")), "{errors}");
         }
     });
 }
@@ -692,9 +697,12 @@ fn a_link_that_goes_down_is_an_error() {
             assert_eq!(output.status.code(), Some(1), "h{host}: {errors}");
             let expected = match host {
                 3 => "packets could not be sent: Network is unreachable",
-                _ => "nothing came from rank 2 in the last",
+                _ => "nothing came from rank 2 in ",
             };
             assert!(errors.contains(expected), "h{host}: {errors}");
+            let report: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+            let error = &report["ranks"][0]["summary"]["last_send_error"];
+            assert_eq!(error.is_string(), host == 3, "h{host}: {error}");
         }
     });
 }

@@ -638,6 +638,36 @@ mod tests {
         }
     }
 
+    /// The default block lengths, in buckets with and without units. The last blocks are in tiles of 16, 8, 4, 2 and 1.
+    #[test]
+    fn every_instruction_set_encodes_default_blocks_like_the_matrix() {
+        for (count, len) in [(31, 1 << 11), (271, 1 << 11), (31, 1 << 12), (271, 1 << 12)] {
+            let of_each_width = [16, 15, 7, 3, 1].map(|from_end| count - from_end);
+            check(Blocks { count, len }, 11, 13, |block| {
+                of_each_width.contains(&block)
+            });
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(8))]
+
+        /// The default block lengths, with any number of tiles: two blocks of each bucket.
+        #[test]
+        fn blocks_of_default_lengths_are_encoded_like_the_matrix(
+            log2_block in 11u8..=12,
+            blocks in prop_oneof![1usize..50, 256usize..310],
+            block: proptest::sample::Index,
+            seed: u64,
+            stir: u32,
+        ) {
+            let block = block.index(blocks);
+            check(Blocks { count: blocks, len: 1 << log2_block }, seed, stir, |at| {
+                at == block || at + 1 == blocks
+            });
+        }
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(32))]
 

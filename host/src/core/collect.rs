@@ -21,8 +21,7 @@ use super::states::{Arrival, Change, Ending, Sign, State, States};
 /// The states of the aggregates.
 ///
 /// Slots close in the order in which data arrive, so a gap among an owner's aggregates does not show a loss.
-/// The owner's notice that its last aggregate is sent does, and so does any packet that it sent for a later
-/// step.
+/// Two packets show one: the owner's notice after its last aggregate, and any packet of the owner for a later step.
 ///
 /// There may be thousands of ranks: memory is a few bits per owner and one per slot.
 #[derive(Default)]

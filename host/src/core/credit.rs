@@ -27,7 +27,7 @@ use crate::time::Time;
 
 use super::Destination;
 
-/// The first pause before a sender asks for credit, at most: some times what a loaded receiver takes to run.
+/// The longest first pause before a sender asks for credit: a few times the delay until a loaded receiver runs.
 const FIRST_ASK: Duration = Duration::from_millis(1);
 /// A sender asks this often before it counts a receiver as stalled, at pauses that double.
 const ASKS: u32 = 4;
@@ -387,7 +387,7 @@ impl Credit {
         None
     }
 
-    /// When [`Credit::next`] will return a message, if nothing else happens.
+    /// The time at which [`Credit::next`] returns a message, if nothing else happens.
     pub(super) fn ready_at(&self, asks: bool) -> Option<Time> {
         if !self.owed.is_empty() {
             return Some(Time::ZERO);

@@ -272,14 +272,14 @@ impl<V: ValueStore> Core<V> {
         packet::max_datagram(&self.config)
     }
 
-    /// When to call [`Core::handle_timeout`]. None while no operation is in progress.
+    /// The time to call [`Core::handle_timeout`]. None while no operation is in progress.
     pub fn poll_timeout(&self) -> Option<Time> {
         let bounded = self.operations.iter().map(Operation::due);
         let next = bounded.chain(self.exact.due()).min()?;
         Some(self.members.absent_at().map_or(next, |at| at.min(next)))
     }
 
-    /// When there may be a datagram to send again without another event, after there was none: pacing, or a
+    /// The time at which there may be a datagram to send, if there is none now and nothing else happens: pacing, or a
     /// repeated notice.
     pub fn poll_transmit_at(&self) -> Option<Time> {
         let credit = self.credit.ready_at(self.may_need_credit());

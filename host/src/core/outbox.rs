@@ -33,9 +33,9 @@ pub(super) struct Packet {
 /// SCATTER first, then GATHER as slots close. After each phase follows a notice (FEEDBACK) that its last
 /// packet is sent.
 ///
-/// The order is part of the protocol: a GATHER or a notice shows the receiver that missing SCATTER of the
-/// same sender is lost. The first notice prevents owners from waiting for each other: if every slot lacks a
-/// lost contribution, no GATHER would show it. It is not repeated after a GATHER, which says the same.
+/// The order is part of the protocol: a GATHER or a notice shows the receiver that missing SCATTER packets of the
+/// same sender are lost. The first notice prevents owners from waiting for each other: if every slot lacks a
+/// lost contribution, no GATHER shows the loss. A GATHER replaces its repetitions.
 pub(super) struct Outbox {
     rank: u16,
     ranks: u16,
@@ -279,7 +279,7 @@ impl Outbox {
         !self.has_data() && self.notice.is_none()
     }
 
-    /// When [`Outbox::next`] will return a packet, if nothing else happens. Data without credit is not ready.
+    /// The time at which [`Outbox::next`] returns a packet, if nothing else happens. Data without credit is not ready.
     pub(super) fn ready_at(&self, now: Time) -> Option<Time> {
         let is_held = self.held.is_some();
         if self.scatter > 0 {

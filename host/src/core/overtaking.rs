@@ -193,7 +193,7 @@ struct Overtaken {
     due: Before,
     /// Will be due.
     next: Before,
-    /// When the packet arrived that shows the end of `next`.
+    /// Arrival of the packet that shows the end of `next`.
     until: Time,
     /// In a burst, `since` of `next` is much earlier.
     gap: Option<Gap>,
@@ -205,7 +205,7 @@ impl Overtaken {
         self.lost.end.max(self.due.end).max(self.next.end)
     }
 
-    /// When the packet at `position` was overtaken, or earlier.
+    /// The time at which the packet at `position` was overtaken, or earlier.
     fn since(&self, position: u32) -> Option<Time> {
         let gap = self
             .gap
@@ -303,7 +303,7 @@ impl Order {
         self.due.insert(at, (due, rank));
     }
 
-    /// When [`Order::take`] returns a rank.
+    /// The time at which [`Order::take`] returns a rank.
     pub(super) fn due(&self) -> Option<Time> {
         self.due.front().map(|(due, _)| *due)
     }

@@ -102,8 +102,8 @@ pub(super) fn admit<'a>(
             (header.source, payload.len() <= longest_aggregate(config))
         }
         Kind::Feedback => {
-            let cut = cause_of(header.switch_flags).is_some() && payload.is_empty();
-            (header.source, cut || payload.len() == Feedback::LEN)
+            let trimmed = cause_of(header.switch_flags).is_some() && payload.is_empty();
+            (header.source, trimmed || payload.len() == Feedback::LEN)
         }
         Kind::Control | Kind::Report => (
             header.source,

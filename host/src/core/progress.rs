@@ -1,14 +1,14 @@
 //! The steps that the other ranks have reached, as far as their packets show.
 //!
-//! A packet of a later step says that its source has sent all of the earlier ones. In a job without a key
-//! anybody may write such a packet. So a packet moves its source by one step at most. A larger step is a
-//! claim: it counts once more packets of the source bear it out, and a packet of an earlier step refutes it.
+//! A packet of a later step shows that its source has sent all of the earlier ones. In a job without a key
+//! anyone on the network can forge such a packet. So a packet moves its source by one step at most. A larger step
+//! is a claim: it counts once more packets of the source support it, and a packet of an earlier step refutes it.
 
 use std::collections::BTreeMap;
 
-/// Packets that bear out a claim, the first included.
+/// Packets that a claim needs for support, the first included.
 const SUPPORT: u8 = 4;
-/// Packets of earlier steps, without one of the reached step among them, that show that it was not reached.
+/// Packets of earlier steps that refute a reached step, if no packet of that step is among them.
 const REFUTES: u8 = 4;
 
 /// The steps of all ranks. There may be thousands of ranks, and few have claims.
@@ -25,7 +25,7 @@ const NONE: u32 = u32::MAX;
 struct Claim {
     /// A larger step.
     step: u32,
-    /// Packets that bear it out.
+    /// Packets that support it.
     support: u8,
     /// Packets of earlier steps.
     refuting: u8,

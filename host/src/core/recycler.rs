@@ -123,7 +123,7 @@ impl Recycler {
         &self.counted
     }
 
-    /// When there is something to send: now if a rank requested repairs, else when this rank's next request
+    /// The time of the next packet to send: now if a rank requested repairs, else when this rank's next request
     /// is due.
     pub(super) fn ready_at(&self) -> Option<Time> {
         match self.store.is_ready() {

@@ -10,8 +10,8 @@ use crate::operation::OperationId;
 /// Ranks of a row that waited for a rank until their t_S enter their columns that much later than others, and
 /// those columns' t_S must include their contributions. A rank that waited in its column until t_B enters its
 /// row's gather that much later, while the others must still wait. So the row gets a third of a flat
-/// operation's t_S. The column's operation and the gather share the rest of t_B, and the column's t_S is half
-/// way from the row's t_S to its own t_B. With t_S at 3/5 of t_B that is 2/10 of t_B for the scatter, 3/10
+/// operation's t_S. The column's operation and the gather share the rest of t_B, and the column's t_S is the
+/// mean of the row's t_S and its own t_B. With t_S at 3/5 of t_B that is 2/10 of t_B for the scatter, 3/10
 /// and 4/10 for the column and 4/10 for the gather.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GridBounds {

@@ -277,7 +277,7 @@ impl Ledger {
         }
     }
 
-    /// When [`Ledger::request`] returns a request.
+    /// The time at which [`Ledger::request`] returns a request.
     pub(crate) fn due(&self) -> Option<Time> {
         let asking = self.entries.iter().filter(|entry| entry.tries > 0);
         asking.map(|entry| entry.due).min()

@@ -12,7 +12,7 @@ use crate::time::Time;
 pub(super) struct Sent {
     newer: Vec<u8>,
     older: Vec<u8>,
-    /// When `newer` started.
+    /// The start of `newer`.
     since: Time,
     round_trip: Duration,
 }

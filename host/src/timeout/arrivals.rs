@@ -8,9 +8,9 @@ const PER_DOUBLING: u32 = 16;
 const SHORTEST: u32 = 10;
 const LONGEST: u32 = 42;
 const BINS: usize = ((LONGEST - SHORTEST) * PER_DOUBLING) as usize;
-/// Determines after how many operations a new generation starts; two are kept. There must be so many that two
-/// sources are expected beyond the requested quantile, because all packets of a late source are late
-/// together.
+/// Sources that a generation of operations expects beyond the requested quantile: this determines the length of a
+/// generation, of which two are kept. Sources count rather than packets, because all packets of a late source are
+/// late together.
 const SOURCES_BEYOND: f64 = 2.0;
 const SHORTEST_GENERATION: u32 = 128;
 const LONGEST_GENERATION: u32 = 1024;
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_and_oblivion() {
+    fn old_operations_do_not_change_quantiles() {
         let ms = Duration::from_millis;
         let mut arrivals = Arrivals::new(1e-3, 10);
         assert_eq!(arrivals.bound(), Duration::ZERO);

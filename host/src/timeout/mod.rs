@@ -157,8 +157,8 @@ pub(crate) trait Policy: Send {
         true
     }
 
-    /// Notes that packets of `bucket`'s operation arrived from `source`, or were sent (none), at this time
-    /// since the operation's start. Includes late packets, but not trimmed ones.
+    /// Notes packets of `bucket`'s operation at this time since its start: they arrived from `source`, or this rank sent
+    /// them if that is None. Includes late packets, but not trimmed ones.
     fn passed(
         &mut self,
         _bucket: u16,

@@ -213,7 +213,7 @@ fn five_percent_lost_in_queues_cost_no_time() {
 }
 
 /// One operation of rank 1 of two, whose shard has three slots, with packets from rank 0.
-fn told(say: impl Fn(&mut Core)) -> (Core, Option<Outcome>) {
+fn notified(say: impl Fn(&mut Core)) -> (Core, Option<Outcome>) {
     let mut core = Core::new(Config {
         rank: 1,
         ..unordered(2)
@@ -267,7 +267,7 @@ fn say(core: &mut Core, header: &Header, payload: usize) {
 
 #[test]
 fn a_cut_header_is_checked_like_any_other() {
-    let (core, outcome) = told(|core| {
+    let (core, outcome) = notified(|core| {
         let foreign = Header {
             job: 8,
             ..scatter(0)
@@ -314,7 +314,7 @@ fn a_cut_header_is_checked_like_any_other() {
 
 #[test]
 fn a_whole_copy_counts_although_another_was_trimmed() {
-    let (_, outcome) = told(|core| {
+    let (_, outcome) = notified(|core| {
         say(core, &cut(scatter(0)), 0);
         say(core, &cut(scatter(1)), 0);
         say(core, &cut(scatter(1)), 0);

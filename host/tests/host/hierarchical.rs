@@ -304,23 +304,23 @@ fn a_gather_does_not_make_room_for_more_senders() {
         header.emit(&mut buf);
         here.handle_datagram(now, &buf[..ultima_wire::HEADER_LEN]);
     }
-    let mut said = |here: &mut Core, now: Time| {
-        let mut said = Vec::new();
+    let mut announced = |here: &mut Core, now: Time| {
+        let mut sent = Vec::new();
         while let Some(transmit) = here.next_datagram(now, &mut buf) {
             let (header, _) = ultima_wire::Header::parse(&buf[..transmit.len]).expect("sent");
-            said.push(header.incast);
+            sent.push(header.incast);
         }
-        said.last().copied()
+        sent.last().copied()
     };
     here.handle_timeout(now + T_B);
     let now = part(&mut here, 1, Part::Gather);
-    assert_eq!(said(&mut here, now), Some(3), "half of seven");
+    assert_eq!(announced(&mut here, now), Some(3), "half of seven");
     here.handle_timeout(now + T_B);
     let now = part(&mut here, 2, Part::Scatter);
-    assert_eq!(said(&mut here, now), Some(3));
+    assert_eq!(announced(&mut here, now), Some(3));
     here.handle_timeout(now + T_B);
     let now = part(&mut here, 3, Part::Scatter);
-    assert_eq!(said(&mut here, now), Some(4), "one more");
+    assert_eq!(announced(&mut here, now), Some(4), "one more");
 }
 
 #[test]
@@ -546,22 +546,22 @@ fn collectives_that_do_not_match_the_grid_are_rejected() {
             .err()
             .map(|e| e.to_string())
     };
-    let said = |text: Option<String>, what: &str| {
+    let contains = |text: Option<String>, what: &str| {
         assert!(
             text.as_ref().is_some_and(|text| text.contains(what)),
             "{text:?}"
         );
     };
-    said(
+    contains(
         refused(collective(2, |_| ()), collective(3, |_| ())),
         "2 ranks and the column 3",
     );
     let recycles = |config: &mut Config| config.recycling = Some(Recycling::default());
-    said(
+    contains(
         refused(collective(3, recycles), collective(2, |_| ())),
         "without recycling",
     );
-    said(
+    contains(
         refused(collective(3, |c| c.seed = 1), collective(2, |_| ())),
         "seed",
     );

@@ -321,8 +321,8 @@ fn a_full_queue_lowers_the_incast() {
         header.switch_flags.trimmed =
             header.step < 2 && to == 3 && header.kind == Kind::Scatter && header.slot == 7;
     }));
-    let said = Rc::new(RefCell::new(vec![Vec::new(); 5]));
-    let seen = said.clone();
+    let sent = Rc::new(RefCell::new(vec![Vec::new(); 5]));
+    let seen = sent.clone();
     network.faults = Box::new(move |header: &Header, _| {
         if header.source == 3 && header.kind == Kind::Scatter {
             seen.borrow_mut()[header.step as usize].push(header.incast);
@@ -330,8 +330,8 @@ fn a_full_queue_lowers_the_incast() {
         vec![Duration::ZERO]
     });
     run(&mut network, 5);
-    let said: Vec<u8> = said.borrow().iter().map(|step| step[0]).collect();
-    assert_eq!(said, [0, 2, 1, 2, 3]);
+    let sent: Vec<u8> = sent.borrow().iter().map(|step| step[0]).collect();
+    assert_eq!(sent, [0, 2, 1, 2, 3]);
 }
 
 /// Runs this number of exact operations, all ranks at once.

@@ -27,17 +27,17 @@ fn train(
     mut pause: impl FnMut(u16, u32) -> Duration,
 ) -> Vec<Rank> {
     let config = network.cores[0].config().clone();
-    let peace = Rc::new(Cell::new(false));
+    let losses_end = Rc::new(Cell::new(false));
     let mut faults = std::mem::replace(&mut network.faults, perfect());
-    let at_peace = peace.clone();
-    network.faults = Box::new(move |header, to| match at_peace.get() {
+    let has_ended = losses_end.clone();
+    network.faults = Box::new(move |header, to| match has_ended.get() {
         true => vec![Duration::ZERO],
         false => faults(header, to),
     });
     if let Some(mut switch) = network.switch.take() {
-        let at_peace = peace.clone();
+        let has_ended = losses_end.clone();
         network.switch = Some(Box::new(move |header, to| {
-            if !at_peace.get() {
+            if !has_ended.get() {
                 switch(header, to);
             }
         }));
@@ -57,7 +57,7 @@ fn train(
             (pause, id, encoded)
         })
     });
-    peace.set(true);
+    losses_end.set(true);
     for _ in 0..FLUSH {
         together(network, &mut ranks, steps);
         network.settle();
@@ -325,7 +325,7 @@ fn a_straggler_many_steps_behind_is_carried() {
 /// Rank 3 leaves after ten steps. No rank averages the contributions to its shard, which go into the others'
 /// next steps until those lapse as well.
 #[test]
-fn an_owner_that_is_gone_loses_no_values() {
+fn an_owner_that_leaves_loses_no_values() {
     let config = recycling(4, 4);
     let (len, steps, gone) = (400, 30, 10);
     let mut network = Network::new(&config);

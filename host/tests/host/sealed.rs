@@ -1,5 +1,8 @@
 //! Sealed jobs, and their rejection of packets without a valid seal.
 
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
 use std::time::Duration;
 
 use crate::common::*;
@@ -207,6 +210,78 @@ fn another_epochs_packets_count_as_such() {
     let rejected = after.totals().rejected;
     assert_eq!(rejected.of(Rejection::Epoch), late.len() as u64);
     assert_eq!(rejected.total(), late.len() as u64);
+}
+
+/// Records the datagrams of a run of 20 steps under `key`, by receiver.
+fn recorded(key: Key) -> Vec<VecDeque<Vec<u8>>> {
+    let recorded = Rc::new(RefCell::new(vec![VecDeque::new(); 4]));
+    let mut network = Network::new(&config(Some(key), 4));
+    let to_record = Rc::clone(&recorded);
+    network.attacker = Some(Box::new(move |datagram, to| {
+        to_record.borrow_mut()[usize::from(to)].push_back(datagram.to_vec());
+        Vec::new()
+    }));
+    for step in 0..20 {
+        network.allreduce(OperationId { step, bucket: 0 }, &powers(4, 1_000));
+    }
+    network.drain();
+    recorded.take()
+}
+
+/// An earlier run with the same job and epoch had another key. Its packets are of later steps, and of a rank that
+/// stops here: none of them makes a rank count as ahead or as present.
+#[test]
+fn packets_of_an_earlier_run_change_nothing() {
+    let buckets = powers(4, 1_000);
+    let earlier = recorded(OTHER);
+    let [replayed, undisturbed] = [true, false].map(|is_attacked| {
+        let mut network = Network::new(&config(Some(KEY), 4));
+        let forged = Rc::new(RefCell::new(vec![0; 4]));
+        if is_attacked {
+            let (mut earlier, forged) = (earlier.clone(), Rc::clone(&forged));
+            // Three for each packet of the job, from the last on: those of the newest steps.
+            network.attacker = Some(Box::new(move |_, to| {
+                let earlier = &mut earlier[usize::from(to)];
+                earlier.rotate_right(3);
+                forged.borrow_mut()[usize::from(to)] += 3;
+                earlier.iter().take(3).cloned().collect()
+            }));
+        }
+        let mut ended = Vec::new();
+        for step in 0..8 {
+            let mut starts = at_once(4);
+            if step >= 3 {
+                starts[3] = None;
+            }
+            let id = OperationId { step, bucket: 0 };
+            let done = network.run(id, buckets.clone(), &starts);
+            for done in done.into_iter().flatten() {
+                assert_eq!(done.outcome.is_whole(), step < 3, "{:?}", done.outcome);
+                if step == 7 {
+                    assert_eq!(done.outcome.suspected, [3]);
+                }
+                ended.push((done.outcome, done.encoded));
+            }
+        }
+        network.drain();
+        let forged = forged.borrow();
+        for (core, forged) in network.cores.iter().zip(&*forged) {
+            let rejected = core.totals().rejected;
+            assert_eq!(rejected.of(Rejection::Seal), *forged);
+            assert_eq!(rejected.total(), *forged);
+            assert_eq!(forged > &0, is_attacked);
+        }
+        let newest: Vec<_> = network.cores.iter().map(Core::newest_step).collect();
+        (ended, newest)
+    });
+    assert_eq!(replayed, undisturbed);
+    // Without another key they would have been accepted.
+    let mut open = Network::new(&config(Some(OTHER), 4));
+    for datagram in &earlier[0] {
+        open.inject(0, datagram);
+    }
+    assert_eq!(open.cores[0].totals().rejected.total(), 0);
+    assert_eq!(open.cores[0].newest_step(), Some(19));
 }
 
 #[test]

@@ -101,7 +101,7 @@ impl Stream {
 
 /// One rank's state.
 struct Rank {
-    /// When it starts to send; never while it has no operation.
+    /// The time at which it starts to send; never while it has no operation.
     starts: Ps,
     /// By slot of the pool: the piece in flight.
     waits: Vec<Option<u64>>,

@@ -134,8 +134,8 @@ mod tests {
             for tree in DoubleTree::new(ranks, 1 << 20).trees {
                 for rank in 0..ranks {
                     let up = |&node: &u32| tree.parent[node as usize];
-                    let way = std::iter::successors(Some(rank), up);
-                    assert!(way.count() as u32 <= ranks.ilog2() + 3);
+                    let path = std::iter::successors(Some(rank), up);
+                    assert!(path.count() as u32 <= ranks.ilog2() + 3);
                     assert!(tree.children[rank as usize].len() <= 2);
                 }
                 let roots = tree.parent.iter().filter(|parent| parent.is_none());

@@ -31,7 +31,7 @@ enum Stage {
 
 struct Rank<V> {
     sides: [Side<V>; 2],
-    /// When it starts the current operation; never after the start.
+    /// Its start of the current operation; never after the start.
     begins: Ps,
     /// With values: the bucket, while its shard is in the column.
     values: Vec<f32>,

@@ -23,7 +23,7 @@ const UNTIL: Ps = Ps(60_000_000_000);
 
 struct Job {
     cores: Vec<Core<Counted>>,
-    /// When its next operation starts.
+    /// The start of its next operation.
     begins: Ps,
     number: u32,
     running: usize,

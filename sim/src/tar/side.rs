@@ -88,7 +88,7 @@ impl<V: Payload> Side<V> {
         sent
     }
 
-    /// When the core has something to do, or a packet to send and the link takes it.
+    /// The time at which the core has something to do, or a packet to send and the link takes it.
     pub(super) fn next(&self, net: &Network<Datagram>, host: u32) -> Ps {
         let timer = self.core.poll_timeout().map_or(Ps::NEVER, Ps::from_core);
         let ready = match &self.held {

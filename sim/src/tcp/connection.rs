@@ -51,7 +51,7 @@ impl Connection {
         });
     }
 
-    /// When the next timer expires.
+    /// The expiry of the next timer.
     pub(super) fn deadline(&self) -> Ps {
         self.sender.deadline()
     }

@@ -67,7 +67,7 @@ struct Host {
     starts: BinaryHeap<Reverse<(Ps, u64, Message)>>,
     /// Lower bounds of connections' timers. A later one is added again.
     timers: BinaryHeap<Reverse<(Ps, u32)>>,
-    /// When it starts the current operation. Earlier messages are stored and answered then.
+    /// Its start of the current operation. Earlier messages are stored and answered then.
     begins: Ps,
     /// True if it has the current operation's result.
     is_done: bool,

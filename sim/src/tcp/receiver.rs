@@ -12,7 +12,7 @@ const BLOCKS: usize = 3;
 pub(crate) struct Ack {
     /// The receiver's first missing segment.
     pub(super) missing: u32,
-    /// When the first segment that it acknowledges was sent (RFC 7323, 4).
+    /// Transmission of the first segment that it acknowledges (RFC 7323, 4).
     pub(super) echoed: Ps,
     /// Later segments that the receiver has, from a first one to before a last one, the most recent first. Empty ones
     /// are not sent.
@@ -39,7 +39,7 @@ pub(super) struct Receiver {
     pub(super) missing: u32,
     /// Blocks after it, the most recently changed first (RFC 2018, 4).
     blocks: Vec<Range<u32>>,
-    /// When the segment was sent that waits for an acknowledgement.
+    /// Transmission of the segment that waits for an acknowledgement.
     delayed: Option<Ps>,
 }
 

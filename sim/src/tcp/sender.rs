@@ -28,7 +28,7 @@ enum Status {
 
 /// A segment that is not acknowledged.
 struct Sent {
-    /// When it was last sent.
+    /// Its last transmission.
     at: Ps,
     status: Status,
     retransmitted: bool,
@@ -115,7 +115,7 @@ pub(super) struct Sender {
     rto: Ps,
     rto_at: Ps,
     probe_at: Ps,
-    /// When the reordering window of a segment ends.
+    /// The end of a segment's reordering window.
     reorder_at: Ps,
 }
 
@@ -163,7 +163,7 @@ impl Sender {
         self.unacknowledged
     }
 
-    /// When the next timer expires.
+    /// The expiry of the next timer.
     pub(super) fn deadline(&self) -> Ps {
         self.rto_at.min(self.probe_at).min(self.reorder_at)
     }

@@ -1,6 +1,7 @@
 //! The tests of `ultima-sim`: one binary, so that they link once.
 
 mod aggregation;
+mod background;
 mod credit;
 mod grid;
 mod seeds;

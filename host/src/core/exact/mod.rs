@@ -178,12 +178,12 @@ impl ExactOperations {
             .for_each(ExactOperation::stop_repeating);
     }
 
-    /// When [`ExactOperations::finish`] or [`ExactOperations::retire`] is due.
+    /// The time at which [`ExactOperations::finish`] or [`ExactOperations::retire`] is due.
     pub(super) fn due(&self) -> Option<Time> {
         self.operations.iter().map(ExactOperation::due).min()
     }
 
-    /// When a packet will be ready to send, if nothing else happens.
+    /// The time of the next packet to send, if nothing else happens.
     pub(super) fn ready_at(&self) -> Option<Time> {
         self.operations
             .iter()
@@ -191,7 +191,7 @@ impl ExactOperations {
             .min()
     }
 
-    /// When the last rank that still responds can no longer need anything. None if no rank needs anything.
+    /// The time from which no rank that still responds needs anything. None if no rank needs anything.
     pub(super) fn needed_until(&self, past: impl Fn(u16, u32) -> bool) -> Option<Time> {
         let until = |o: &ExactOperation| o.needed_until(|rank| past(rank, o.id.step));
         self.operations.iter().filter_map(until).max()

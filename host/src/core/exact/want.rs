@@ -88,7 +88,7 @@ impl Want {
         self.due = self.due.min(now + self.spacing.grace());
     }
 
-    /// When the next request is due.
+    /// The time of the next request.
     pub(super) fn due(&self) -> Option<Time> {
         (self.missing > 0).then_some(self.due)
     }

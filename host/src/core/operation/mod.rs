@@ -357,7 +357,7 @@ impl<V: ValueStore> Operation<V> {
         }
     }
 
-    /// When [`Operation::expire`] or the end is due.
+    /// The time at which [`Operation::expire`] or the end is due.
     pub(super) fn due(&self) -> Time {
         let Some(waiting) = &self.waiting else {
             return self.deadline;

@@ -79,7 +79,7 @@ impl<V: ValueStore> Operation<V> {
         payload: &[u8],
     ) -> Result<Received, Rejection> {
         if header.kind == Kind::Feedback {
-            // Without its payload it says nothing.
+            // A trimmed FEEDBACK has no content.
             let Some(feedback) = Feedback::parse(payload) else {
                 return Ok(Fate::Heard.into());
             };

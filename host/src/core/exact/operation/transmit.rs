@@ -71,7 +71,7 @@ impl ExactOperation {
         self.scatter > 0 || !self.closed.is_empty() || self.peers.iter().any(asked)
     }
 
-    /// When a packet will be ready to send, if nothing else happens.
+    /// The time of the next packet to send, if nothing else happens.
     pub(in crate::core::exact) fn ready_at(&self) -> Option<Time> {
         if self.has_data() && !self.held {
             return Some(Time::ZERO);

@@ -97,7 +97,7 @@ impl Condition {
         }
     }
 
-    /// Marks the elements of an event log, as an observer without connections to switches knows them.
+    /// Marks elements that are not up in the event log, for a standby: it has no connections to switches.
     pub fn restore(&mut self, fabric: &Fabric, logged: BTreeMap<Element, State>, now: Instant) {
         for (element, state) in logged {
             match (element, state) {
@@ -337,6 +337,22 @@ mod tests {
         assert!(condition.is_unknown("s9") && !condition.is_unknown("s8"));
         condition.forget_unknown("s9");
         assert!(!condition.is_unknown("s9"));
+    }
+
+    #[test]
+    fn a_standby_knows_the_states_in_the_event_log() {
+        let text = include_str!("../../../topologies/two-switches.yaml");
+        let fabric = ultima_planner::fabric::parse(text, "two.yaml").unwrap();
+        let mut condition = Condition::new(&fabric, DampingConfig::default(), &[]);
+        let host = fabric.hosts()[0].attached;
+        let link = fabric.element_named("s1/9-s2/9").unwrap();
+        let logged = [(Element::Port(host), State::Down), (link, State::Lossy)];
+        condition.restore(&fabric, logged.into(), Instant::now());
+        assert!(condition.is_host_down(host) && condition.is_down(link));
+        let [state] = &condition.of(&fabric, SwitchId(0))[..] else {
+            panic!("the link alone")
+        };
+        assert_eq!(state.state, "loses packets");
     }
 
     /// An observation of one element may arrive just when another one goes down or is trusted

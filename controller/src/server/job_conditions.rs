@@ -63,7 +63,7 @@ fn log_changes(controller: &Controller, logged: &mut Logged) {
         logged.retain(|job, _| registry.named(job).is_ok());
         for record in registry.iter() {
             let job = &record.job.name;
-            // Most jobs, and a state is large.
+            // Most jobs have none, and building a state takes long.
             if controller.has_no_condition(record) {
                 if logged.remove(job).is_some() {
                     events.push((format!("job/{job}"), READY, String::new()));

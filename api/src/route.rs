@@ -12,6 +12,7 @@ use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::{Instant, sleep, sleep_until};
 use tonic::body::Body;
 use tonic::codegen::{Service, StdError, http};
+use tonic::metadata::MetadataValue;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
 use ultima_grpc::tls::ClientTls;
@@ -265,6 +266,13 @@ impl Service<http::Request<Body>> for Route {
                     if let Some(hint) = response.headers().get(LEADER) {
                         let hint = hint.to_str().ok().filter(|hint| !hint.is_empty());
                         route.forget(hint.map(str::to_owned)).await;
+                        if is_read && !route.reads_at_standbys {
+                            let mut status =
+                                Status::unavailable("this controller does not lead any more");
+                            let none = MetadataValue::from_static("");
+                            status.metadata_mut().insert(LEADER, none);
+                            return Ok(status.into_http());
+                        }
                     }
                     Ok(response)
                 }

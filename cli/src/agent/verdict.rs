@@ -77,7 +77,7 @@ pub fn problems(done: &[Done], verify: bool) -> Vec<String> {
                 continue;
             }
             problems.push(format!(
-                "rank {}: nothing came from rank {member} in {operations} operations; run `ultima job check`",
+                "rank {}: nothing came from rank {member} in three operations or more, and it was suspected in {operations}; run `ultima job check`",
                 done.position.rank
             ));
         }
@@ -146,7 +146,9 @@ fn rejected(counts: &[(u64, Rejection)]) -> Option<String> {
 fn advice(reason: Rejection) -> &'static str {
     match reason {
         Rejection::Seal => "their sender lacks the job's key, or they were changed on the way",
-        Rejection::Repeated => "the network duplicates packets, or somebody sends copies of them",
+        Rejection::Repeated => {
+            "the network duplicates packets, or another host sends copies of them"
+        }
         Rejection::Epoch | Rejection::Job => {
             "they are of an earlier run, or of ranks that the job no longer has"
         }

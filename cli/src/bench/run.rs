@@ -528,7 +528,8 @@ impl Group<'_> {
         self.workers.ask(&request, SILENCE).await
     }
 
-    /// Sets Ultima's deadline to that of the first training of the run, which shows the usual time.
+    /// Trains each of Ultima's models without background traffic, so that all have learned the usual times, and sets the deadline: that of
+    /// the first training of the run.
     async fn set_deadline(&mut self, method: Method, deadline_s: &mut Option<f64>) -> Result<()> {
         let Training {
             links, deadline, ..
@@ -536,15 +537,18 @@ impl Group<'_> {
         if deadline == 0.0 {
             return Ok(());
         }
-        self.model(method, 0).await?;
         self.bed.set(links.without_traffic()).await?;
-        let ranks = self.steps(method, 0, USUAL).await?;
-        let mut usual = slowest_of(&ranks, |rank| &rank.steps);
-        anyhow::ensure!(
-            !usual.is_empty(),
-            "internal error: a training without steps"
-        );
-        let seconds = *deadline_s.get_or_insert_with(|| deadline * p50(&mut usual));
+        for of in 0..self.trainings.len() {
+            self.model(method, of).await?;
+            let ranks = self.steps(method, of, USUAL).await?;
+            let mut usual = slowest_of(&ranks, |rank| &rank.steps);
+            anyhow::ensure!(
+                !usual.is_empty(),
+                "internal error: a training without steps"
+            );
+            deadline_s.get_or_insert_with(|| deadline * p50(&mut usual));
+        }
+        let seconds = deadline_s.expect("there is a training");
         set_deadline(self.workers, method, seconds).await
     }
 

@@ -161,7 +161,14 @@ where
 {
     async move {
         let mut server = tonic::server::Grpc::new(ProstCodec::default());
-        Ok(server.unary(Read { candidate, answer }, request).await)
+        let leader = candidate.service().err().flatten();
+        let mut response = server.unary(Read { candidate, answer }, request).await;
+        // A client that asked for the leader looks for it again.
+        let leader = http::HeaderValue::from_str(leader.as_deref().unwrap_or_default());
+        if let Ok(leader) = leader {
+            response.headers_mut().insert(LEADER, leader);
+        }
+        Ok(response)
     }
     .boxed()
 }

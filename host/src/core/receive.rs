@@ -29,12 +29,13 @@ impl<V: ValueStore> Core<V> {
         let is_current = self.operations.iter().any(|o| o.id == id) || self.exact.contains(id);
         let may_start = self.may_start(id);
         let arrival = self.replays.arrival(&header, !is_current && !may_start);
-        if arrival == Arrival::Repeated {
+        // An operation in progress tells copies from packets itself: a copy may lack the payload, which the tag does not cover.
+        if arrival == Arrival::Repeated && !is_current {
             return self.totals.rejected.count(Rejection::Repeated);
         }
         // A copy must not count as a sign of its source, or as a measurement.
         let is_new = arrival == Arrival::New;
-        if is_new || is_current {
+        if is_new || (is_current && arrival == Arrival::Old) {
             self.credit.received(&header, is_current);
         }
         let is_current = is_current && is_new;
@@ -86,7 +87,7 @@ impl<V: ValueStore> Core<V> {
         }
     }
 
-    /// Notes what a packet says of its source.
+    /// Notes that a packet's source is present, and its step.
     fn heard_source(&mut self, now: Time, header: &Header, payload: &[u8]) {
         self.incast.announced(header.source, header.incast);
         let step = header.step;

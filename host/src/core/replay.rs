@@ -1,7 +1,8 @@
-//! Repeated packets of a sealed job: whoever sees its packets can send copies of them, which pass the check of their tags.
+//! Repeated packets of a sealed job: an attacker that sees its packets can send copies of them, which pass the check of their tags.
 //!
-//! For each source a window over its latest sequence numbers ([`Header::sequence`]) has those that arrived, as IPsec's receivers have
-//! (RFC 4303, section 3.4.3). Requires flow control, which numbers packets. In a job without a key an attacker needs no copies.
+//! A receiver keeps, for each source, a window over its latest sequence numbers ([`Header::sequence`]) and notes which of them have
+//! arrived, as IPsec does (RFC 4303, section 3.4.3). Requires flow control, which numbers packets. In a job without a key an attacker needs
+//! no copies.
 //!
 //! [`Header::sequence`]: ultima_wire::Header::sequence
 
@@ -12,17 +13,18 @@ use crate::config::Config;
 /// Sequence numbers in a window. They count packets to all ranks: at 10 Gbit/s a rank sends as many, of 1,400 bytes, in 4.6 ms.
 const WINDOW: u32 = 4096;
 const WORDS: usize = (WINDOW / u64::BITS) as usize;
-/// A packet of an operation that has ended is not newer than the window by more. It is a copy from before the numbers wrapped.
-const LARGEST_GAP: u32 = 1 << 24;
+/// A packet of an operation that has ended is at most this many steps behind the newest packet of its source. An older one with a
+/// newer number is a copy from before the numbers wrapped.
+const MOST_BEHIND: u32 = 1024;
 
-/// What a packet's sequence number says.
+/// The novelty of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Arrival {
-    /// It arrives for the first time: its source has just sent it.
+    /// It has not arrived before.
     New,
-    /// Its number is older than the window, or it has none and belongs to an operation that has ended: it may be a copy.
+    /// It may have arrived before: its number is older than the window; or it has no number, and neither its operation nor its step is new.
     Old,
-    /// A copy.
+    /// It has arrived before.
     Repeated,
 }
 
@@ -36,6 +38,8 @@ pub(super) struct Replays {
 struct Window {
     /// The newest number that arrived.
     newest: u32,
+    /// The newest step of a new packet.
+    step: u32,
     /// By number modulo [`WINDOW`]: those of the last [`WINDOW`] that arrived.
     arrived: [u64; WORDS],
 }
@@ -46,67 +50,71 @@ impl Replays {
             true => config.ranks,
             false => 0,
         };
-        let window = Window {
-            newest: 0,
-            arrived: [0; WORDS],
-        };
         Self {
-            windows: vec![window; ranks.into()],
+            windows: vec![Window::new(); ranks.into()],
         }
     }
 
-    /// Notes a packet of the job. `has_ended` says that its operation has ended here.
+    /// Notes a packet of the job, whose operation has ended here or not.
     pub(super) fn arrival(&mut self, header: &Header, has_ended: bool) -> Arrival {
-        match (
-            self.windows.get_mut(usize::from(header.source)),
-            header.sequence(),
-        ) {
-            (None, _) => Arrival::New,
-            (Some(window), Some(sequence)) => window.arrival(sequence, has_ended),
-            (Some(_), None) if has_ended => Arrival::Old,
-            (Some(_), None) => Arrival::New,
+        let Some(window) = self.windows.get_mut(usize::from(header.source)) else {
+            return Arrival::New;
+        };
+        let step = header.step;
+        let arrival = match header.sequence() {
+            Some(_) if has_ended && step.saturating_add(MOST_BEHIND) < window.step => Arrival::Old,
+            Some(sequence) => window.arrival(sequence),
+            None if has_ended && step <= window.step => Arrival::Old,
+            None => Arrival::New,
+        };
+        if arrival == Arrival::New {
+            window.step = window.step.max(step);
         }
+        arrival
     }
 }
 
 impl Window {
-    fn arrival(&mut self, sequence: u32, has_ended: bool) -> Arrival {
+    fn new() -> Self {
+        Window {
+            newest: 0,
+            step: 0,
+            arrived: [0; WORDS],
+        }
+    }
+
+    fn arrival(&mut self, sequence: u32) -> Arrival {
         let ahead = sequence.wrapping_sub(self.newest);
+        let (word, bit) = place(sequence);
         if (ahead as i32) > 0 {
-            if has_ended && self.newest != 0 && ahead > LARGEST_GAP {
-                return Arrival::Old;
-            }
-            // The places of numbers between the two are those of numbers that leave the window.
-            for gap in 1..ahead.min(WINDOW) {
-                self.set(sequence.wrapping_sub(gap), false);
-            }
+            // Numbers that leave the window have the places of those that enter it.
+            self.clear(self.newest.wrapping_add(1), ahead.min(WINDOW));
             self.newest = sequence;
         } else if ahead.wrapping_neg() >= WINDOW {
             return Arrival::Old;
-        } else if self.has(sequence) {
+        } else if self.arrived[word] & bit != 0 {
             return Arrival::Repeated;
         }
-        self.set(sequence, true);
+        self.arrived[word] |= bit;
         Arrival::New
     }
 
-    fn place(sequence: u32) -> (usize, u64) {
-        let at = sequence % WINDOW;
-        ((at / u64::BITS) as usize, 1 << (at % u64::BITS))
-    }
-
-    fn has(&self, sequence: u32) -> bool {
-        let (word, bit) = Self::place(sequence);
-        self.arrived[word] & bit != 0
-    }
-
-    fn set(&mut self, sequence: u32, arrived: bool) {
-        let (word, bit) = Self::place(sequence);
-        match arrived {
-            true => self.arrived[word] |= bit,
-            false => self.arrived[word] &= !bit,
+    /// Forgets `count` numbers from `first` on, by words.
+    fn clear(&mut self, mut first: u32, mut count: u32) {
+        while count > 0 {
+            let run = count.min(u64::BITS - first % u64::BITS);
+            let ones = u64::MAX >> (u64::BITS - run);
+            self.arrived[place(first).0] &= !(ones << (first % u64::BITS));
+            first = first.wrapping_add(run);
+            count -= run;
         }
     }
+}
+
+/// The word and the bit of a number.
+fn place(sequence: u32) -> (usize, u64) {
+    let at = sequence % WINDOW;
+    ((at / u64::BITS) as usize, 1 << (at % u64::BITS))
 }
 
 #[cfg(test)]
@@ -114,24 +122,24 @@ mod tests {
     use std::collections::BTreeSet;
 
     use proptest::prelude::*;
+    use ultima_wire::{Kind, Ticks};
 
     use super::*;
 
-    fn window(newest: u32) -> Window {
-        let mut window = Window {
-            newest,
-            arrived: [0; WORDS],
-        };
-        window.set(newest, true);
-        window
-    }
-
     proptest! {
-        /// Against a set of all numbers that arrived, also where numbers wrap.
+        /// Against a set of all numbers that arrived, also where numbers wrap, and from the first packet on.
         #[test]
-        fn a_number_arrives_once(start: u32, moves in prop::collection::vec(-6_000i32..6_000, 1..200)) {
-            let mut window = window(start);
+        fn a_number_arrives_once(
+            start in prop_oneof![Just(1u32), any::<u32>().prop_map(|start| start.max(1))],
+            moves in prop::collection::vec(-6_000i32..6_000, 1..200),
+        ) {
+            let mut window = Window::new();
+            // A window that has seen nothing begins before the first number.
+            if start > 1 {
+                window.newest = start.wrapping_sub(1);
+            }
             let mut arrived = BTreeSet::from([0i64]);
+            prop_assert_eq!(window.arrival(start), Arrival::New);
             let mut newest = 0i64;
             for by in moves {
                 let at = newest + i64::from(by);
@@ -141,18 +149,43 @@ mod tests {
                     _ => Arrival::New,
                 };
                 newest = newest.max(at);
-                prop_assert_eq!(window.arrival(start.wrapping_add(at as u32), false), expected);
+                prop_assert_eq!(window.arrival(start.wrapping_add(at as u32)), expected);
             }
         }
     }
 
-    /// 2^31 packets later, a copy of an old packet seems newer than the newest.
+    fn packet(kind: Kind, step: u32, sequence: u32) -> Header {
+        let mut header = Header::new(kind, 7, 1, 1, 0);
+        (header.step, header.echoed) = (step, Ticks(sequence));
+        header
+    }
+
+    fn replays() -> Replays {
+        Replays {
+            windows: vec![Window::new(); 2],
+        }
+    }
+
+    /// Many packets later, a copy of an old packet seems newer than the newest.
     #[test]
     fn a_copy_from_before_the_numbers_wrapped_moves_no_window() {
-        let mut window = window(5);
-        let old = 5 + LARGEST_GAP + 1;
-        assert_eq!(window.arrival(old, true), Arrival::Old);
-        assert_eq!(window.arrival(6, true), Arrival::New);
-        assert_eq!(window.arrival(old, false), Arrival::New);
+        let mut replays = replays();
+        let newest = packet(Kind::Scatter, 5_000, 7);
+        assert_eq!(replays.arrival(&newest, false), Arrival::New);
+        let copy = packet(Kind::Scatter, 3, 1_000);
+        assert_eq!(replays.arrival(&copy, true), Arrival::Old);
+        let late = packet(Kind::Scatter, 4_990, 8);
+        assert_eq!(replays.arrival(&late, true), Arrival::New);
+    }
+
+    /// A rank that is late with every step may send nothing but notices, which have no number.
+    #[test]
+    fn a_notice_of_a_newer_step_is_new_although_its_operation_has_ended() {
+        let mut replays = replays();
+        for step in [3, 4, 5] {
+            let notice = packet(Kind::Feedback, step, 0);
+            assert_eq!(replays.arrival(&notice, true), Arrival::New, "{step}");
+            assert_eq!(replays.arrival(&notice, true), Arrival::Old, "{step}");
+        }
     }
 }

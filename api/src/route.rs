@@ -141,11 +141,16 @@ impl Route {
                 addresses: self.addresses(),
             };
             let mut standby = None;
-            let until = Instant::now() + SILENCE;
+            let asked_at = Instant::now();
             loop {
+                // Before a standby serves, the leader that it names has all the time for its answer.
+                let patience = match or_standby && !hints.is_empty() {
+                    true => ANSWER,
+                    false => SILENCE,
+                };
                 let silence = async {
                     match standby {
-                        Some(_) => sleep_until(until).await,
+                        Some(_) => sleep_until(asked_at + patience).await,
                         None => std::future::pending().await,
                     }
                 };

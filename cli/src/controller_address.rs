@@ -143,7 +143,7 @@ impl ControllerAddress {
         let client = connected.or_else(|error| self.explained(error))?;
         if let Some(address) = client.standby() {
             eprintln!(
-                "warning: no controller leads; the standby at {address} answers from the store, without the state of switches"
+                "warning: no leader answers; the standby at {address} answers from the store, without the state of switches"
             );
         }
         Ok(client)

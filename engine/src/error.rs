@@ -67,7 +67,7 @@ impl LoadError {
         }
     }
 
-    /// Returns what a reference leads to, or the error of a reference to nothing.
+    /// Returns the object that a reference names, or an error if there is none.
     pub(super) fn found<T>(
         found: Option<T>,
         kind: &str,

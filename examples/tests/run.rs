@@ -83,7 +83,7 @@ fn allreduce_needs_ten_lines_of_ultima() {
     let lines: Vec<&str> = code
         .filter(|line| names.iter().any(|name| line.contains(name)))
         .collect();
-    // The last one starts a rank, so none was missed.
+    // The last one starts a rank.
     assert!(
         lines
             .last()

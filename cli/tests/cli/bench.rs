@@ -13,7 +13,7 @@ use ultima_tests::needs;
 use crate::common::{self, refused};
 use crate::lab::stage::namespaces;
 
-/// Two ranks, one cell with a tail and one training, both methods of Ultima and Gloo.
+/// Two ranks, a cell and a training with each of two tails, both methods of Ultima and Gloo.
 const TINY: [&str; 13] = [
     "bench",
     "--quick",
@@ -67,7 +67,7 @@ fn a_tiny_bench_writes_its_report_and_leaves_nothing() {
     let read = |name: &str| fs::read_to_string(out.path().join(name)).expect(name);
     let report: Value = serde_json::from_str(&read("results.json")).expect("JSON");
     let cells = report["cells"].as_array().expect("cells");
-    assert_eq!(cells.len(), 1, "{report}");
+    assert_eq!(cells.len(), 2, "{report}");
     assert_eq!(cells[0]["bytes"], 4_000);
     assert_eq!(cells[0]["rate_bps"], 100_000_000);
     for (method, name) in ["ultima-multicast", "ultima-unicast", "gloo-ring"]
@@ -94,15 +94,17 @@ fn a_tiny_bench_writes_its_report_and_leaves_nothing() {
         assert!(summary["share_of_bound"].as_f64() < Some(1.0), "{summary}");
         assert!(summary["cpu_s_per_gb"].as_f64() > Some(0.0), "{summary}");
     }
-    let tail = &report["tails"][0];
+    let tail = &report["tails"][1];
     assert_eq!(
         (tail["tail"].as_f64(), tail["bytes"].as_u64()),
         (Some(3.0), Some(4_000))
     );
     assert!(tail["burst_bytes"].as_u64() > Some(0), "{tail}");
     assert!(tail["measured"]["value"].as_f64() >= Some(1.0), "{tail}");
-    let training = &report["trainings"][0];
-    for method in [0, 1] {
+    let trainings = report["trainings"].as_array().expect("trainings");
+    let tails: Vec<_> = trainings.iter().map(|it| it["tail"].as_f64()).collect();
+    assert_eq!(tails, [Some(1.5), Some(3.0)]);
+    for (training, method) in trainings.iter().flat_map(|it| [(it, 0), (it, 1)]) {
         let trained = &training["methods"][method];
         let steps = trained["measured"]["seconds"].as_array().expect("steps");
         assert!(steps.len() >= 20, "{training}");
@@ -121,8 +123,8 @@ fn a_tiny_bench_writes_its_report_and_leaves_nothing() {
         csv.lines().all(|line| columns(line) == columns(header)),
         "{csv}"
     );
-    assert_eq!(csv.lines().count(), 1 + 3 + 2);
-    draws(&out.path().join("index.html"), 2);
+    assert_eq!(csv.lines().count(), 1 + 2 * (3 + 2));
+    draws(&out.path().join("index.html"), 4);
 }
 
 /// Checks that a browser without a network draws the page's pictures.

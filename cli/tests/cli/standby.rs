@@ -578,7 +578,7 @@ async fn committed_jobs_survive_a_killed_leader() {
         [output.stdout, output.stderr].map(|text| String::from_utf8(text).expect("text"))
     };
     until("the leader steps down", async || {
-        read(&["get", "jobs"])[1].starts_with("warning: no controller leads; the standby at ")
+        read(&["get", "jobs"])[1].starts_with("warning: no leader answers; the standby at ")
     })
     .await;
     let [all, _] = read(&["get", "all"]);

@@ -43,7 +43,7 @@ pub(super) async fn foreign(
     }
     let config = match read(rpc, device_id, ResponseType::P4infoAndCookie).await {
         Err(status) if status.code() == Code::Unimplemented => {
-            return Ok(Some("which it does not describe".to_owned()));
+            return Ok(Some("without P4Info".to_owned()));
         }
         config => config?,
     };
@@ -59,7 +59,7 @@ fn foreign_in(config: &ForwardingPipelineConfig) -> Option<String> {
     let Some(info) = info else {
         // Some switches without a program answer with an empty configuration.
         let has_cookie = config.cookie.is_some_and(|it| it.cookie != 0);
-        return has_cookie.then(|| "which it does not describe".to_owned());
+        return has_cookie.then(|| "without P4Info".to_owned());
     };
     let names = info.tables.iter().flat_map(|it| &it.preamble);
     let mut names = names.map(|it| &it.name);
@@ -104,7 +104,7 @@ mod tests {
         for (config, expected) in [
             (config(0, None), None),
             (config(0, Some(P4Info::default())), None),
-            (config(7, None), Some("which it does not describe")),
+            (config(7, None), Some("without P4Info")),
             (config(0, Some(with(&[]))), Some("without tables")),
             (config(7, Some(with(&["a", "b"]))), Some("with table a")),
             (config(7, Some(with(&["a", job::TABLE]))), None),

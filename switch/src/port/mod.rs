@@ -123,7 +123,7 @@ impl Interest {
         token: u64,
         wanted: EpollFlags,
     ) -> io::Result<()> {
-        let before = std::mem::replace(&mut self.0, EpollFlags::empty());
+        let before = self.0;
         let mut event = EpollEvent::new(wanted, token);
         match (before.is_empty(), wanted.is_empty()) {
             _ if before == wanted => {}

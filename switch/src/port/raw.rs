@@ -263,7 +263,7 @@ impl Refusals {
     }
 }
 
-/// Puts back what the kernel took off a frame and finishes what it left undone. `bytes` are the offload header and the frame.
+/// Puts a VLAN tag that the kernel removed back into a frame, and completes a checksum that it left open. `bytes` are the offload header and the frame.
 fn restored(bytes: &mut [u8], tag: Option<[u8; 4]>) -> Frame<'_> {
     let Some((vnet, frame)) = bytes.split_first_chunk_mut::<VNET_HEADER>() else {
         return Frame::Refused(&[]);

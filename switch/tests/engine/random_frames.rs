@@ -218,7 +218,7 @@ proptest! {
 }
 
 proptest! {
-    // Each case loads ten engines.
+    // Each case loads up to ten engines.
     #![proptest_config(ProptestConfig::with_cases(ultima_testing::cases(3, 60)))]
 
     #[test]

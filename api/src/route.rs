@@ -63,12 +63,7 @@ impl Route {
     /// # Errors
     /// No controller answers, or none leads in time.
     pub async fn find(addresses: Vec<String>, tls: Option<ClientTls>) -> Result<Self, ClientError> {
-        let route = Route {
-            addresses: addresses.into(),
-            tls,
-            reads_at_standbys: false,
-            known: Arc::default(),
-        };
+        let route = Route::over(addresses, tls, false);
         route.leader().await?;
         Ok(route)
     }
@@ -81,14 +76,18 @@ impl Route {
         addresses: Vec<String>,
         tls: Option<ClientTls>,
     ) -> Result<(Self, Option<String>), ClientError> {
-        let route = Route {
-            addresses: addresses.into(),
-            tls,
-            reads_at_standbys: true,
-            known: Arc::default(),
-        };
+        let route = Route::over(addresses, tls, true);
         let standby = route.reader().await?.standby;
         Ok((route, standby))
+    }
+
+    fn over(addresses: Vec<String>, tls: Option<ClientTls>, reads_at_standbys: bool) -> Self {
+        Route {
+            addresses: addresses.into(),
+            tls,
+            reads_at_standbys,
+            known: Arc::default(),
+        }
     }
 
     /// The addresses, for errors.

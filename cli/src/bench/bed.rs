@@ -251,7 +251,7 @@ impl Bed {
     /// # Errors
     /// The controller does not answer.
     pub async fn delete_jobs(&mut self) -> Result<()> {
-        for job in self.jobs.drain(..) {
+        while let Some(job) = self.jobs.pop() {
             self.client.delete_job(&job).await?;
         }
         Ok(())

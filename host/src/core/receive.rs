@@ -38,11 +38,11 @@ impl<V: ValueStore> Core<V> {
         if is_new || (is_current && arrival == Arrival::Old) {
             self.credit.received(&header, is_current);
         }
-        let is_current = is_current && is_new;
-        if let Some(recycler) = self.recycler.as_mut().filter(|_| is_current) {
+        let is_measured = is_current && is_new;
+        if let Some(recycler) = self.recycler.as_mut().filter(|_| is_measured) {
             recycler.heard(now, &header);
         }
-        let mut congestion = self.congestion.as_mut().filter(|_| is_current);
+        let mut congestion = self.congestion.as_mut().filter(|_| is_measured);
         if let Some(congestion) = &mut congestion {
             congestion.received(now, &header);
         }
@@ -50,6 +50,7 @@ impl<V: ValueStore> Core<V> {
             Kind::Control => return self.receive_control(now, &header, payload),
             Kind::Report => return self.receive_report(&header, payload),
             Kind::Repair => {
+                // It shows nothing of its source's earlier packets: its operation has ended there, or is exact.
                 if is_new {
                     self.members.heard_any(header.source);
                 }
@@ -146,8 +147,7 @@ impl<V: ValueStore> Core<V> {
         self.close_complete(now);
     }
 
-    /// Handles a REPAIR. It says nothing about its source's earlier packets, because its operation has ended
-    /// there or is exact.
+    /// Handles a REPAIR.
     pub(super) fn receive_repair(&mut self, now: Time, header: &Header, payload: &[u8]) {
         if header.host_flags.exact {
             self.deliver_exact(now, header, payload);

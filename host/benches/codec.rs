@@ -4,7 +4,7 @@
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use ultima_host::{Codec, Coding, OperationId};
+use ultima_host::{Buffer, Codec, Coding, OperationId};
 
 // The transform is private to the library.
 #[allow(dead_code, reason = "the library uses the rest")]
@@ -30,7 +30,7 @@ fn codec(criterion: &mut Criterion) {
             ("identity", Coding::Identity, 1),
         ] {
             let mut codec = Codec::new(coding, 42).with_threads(threads);
-            let (mut encoded, mut decoded) = (Vec::new(), vec![0.0; len]);
+            let (mut encoded, mut decoded) = (Buffer::default(), Buffer::zeroed(len));
             codec.encode(ID, &bucket, &mut encoded);
             group.bench_function(BenchmarkId::new(format!("encode/{name}"), len), |bencher| {
                 bencher.iter(|| codec.encode(ID, black_box(&bucket), &mut encoded));

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use ultima_host::trace::{Clock, Head, TraceFile, WhenFull};
-use ultima_host::{Coding, Config, Core, Destination, Event, OperationId, Time};
+use ultima_host::{Coding, Config, Core, Destination, Event, OperationId, Time, Values};
 use ultima_wire::{Key, SLOT_AT};
 
 /// Runs one operation among `cores`, each packet handed over at once; returns the datagrams
 /// delivered.
-fn run(cores: &mut [Core], id: OperationId, buckets: &mut [Vec<f32>], buf: &mut [u8]) -> u64 {
+fn run(cores: &mut [Core], id: OperationId, buckets: &mut [Values], buf: &mut [u8]) -> u64 {
     let now = Time::ZERO;
     for (core, bucket) in cores.iter_mut().zip(buckets.iter_mut()) {
         core.start(now, id, std::mem::take(bucket)).expect("starts");
@@ -83,7 +83,8 @@ fn core(criterion: &mut Criterion) {
             }
             (path, trace)
         });
-        let mut buckets = vec![vec![1.0; len]; usize::from(ranks)];
+        let bucket = || Values::from(vec![1.0; len]);
+        let mut buckets: Vec<Values> = (0..ranks).map(|_| bucket()).collect();
         let mut buf = vec![0; cores[0].max_datagram()];
         let mut step = 0;
         let mut next = || {

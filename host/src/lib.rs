@@ -97,6 +97,7 @@ pub use history::{Durations, History, Span};
 pub use incast::IncastPolicy;
 pub use layout::Layout;
 pub use loss_detection::LossDetection;
+pub use memory::Buffer;
 pub use operation::{OperationId, Part, Piece};
 pub use preset::{Policies, Preset};
 pub use rate::RatePolicy;

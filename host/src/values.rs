@@ -1,9 +1,9 @@
 //! An operation's values: where they are, and which of them are contributions, aggregates and results.
 
-use std::ops::Range;
+use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
 
-use crate::memory;
+use crate::memory::Buffer;
 
 /// A caller's bucket, which an operation takes and replaces by its result: [`crate::Collective::start_taken`].
 pub enum Taken {
@@ -105,23 +105,71 @@ pub trait ValueStore: Default {
     /// The values in `range`, to be changed.
     fn get_mut(&mut self, range: Range<usize>) -> &mut [f32];
 
-    /// The values; empty if they stay where they are.
-    fn into_vec(self) -> Vec<f32>;
+    /// The values, for the caller of the operation.
+    fn into_values(self) -> Values;
 }
 
-/// Values in memory of the operation's own, or in memory that its caller lends.
+/// Values in memory of the operation's own, or in memory that its caller gives or lends.
 #[derive(Debug)]
 pub struct Values(Memory);
 
 #[derive(Debug)]
 enum Memory {
-    Owned(Vec<f32>),
+    Own(Buffer),
+    Given(Vec<f32>),
     Lent(Lent),
+}
+
+impl Values {
+    /// The values; empty if they stay where they are.
+    pub fn into_vec(self) -> Vec<f32> {
+        match self.0 {
+            Memory::Own(values) => values.to_vec(),
+            Memory::Given(values) => values,
+            Memory::Lent(_) => Vec::new(),
+        }
+    }
+
+    /// The operation's own memory; empty if it has none.
+    pub(crate) fn into_buffer(self) -> Buffer {
+        match self.0 {
+            Memory::Own(values) => values,
+            Memory::Given(_) | Memory::Lent(_) => Buffer::default(),
+        }
+    }
+}
+
+impl Deref for Values {
+    type Target = [f32];
+
+    fn deref(&self) -> &[f32] {
+        match &self.0 {
+            Memory::Own(values) => values,
+            Memory::Given(values) => values,
+            Memory::Lent(values) => values.as_slice(),
+        }
+    }
+}
+
+impl DerefMut for Values {
+    fn deref_mut(&mut self) -> &mut [f32] {
+        match &mut self.0 {
+            Memory::Own(values) => values,
+            Memory::Given(values) => values,
+            Memory::Lent(values) => values.as_mut_slice(),
+        }
+    }
+}
+
+impl From<Buffer> for Values {
+    fn from(values: Buffer) -> Self {
+        Self(Memory::Own(values))
+    }
 }
 
 impl From<Vec<f32>> for Values {
     fn from(values: Vec<f32>) -> Self {
-        Self(Memory::Owned(values))
+        Self(Memory::Given(values))
     }
 }
 
@@ -142,45 +190,34 @@ impl From<Taken> for Values {
 
 impl Default for Values {
     fn default() -> Self {
-        Vec::new().into()
+        Buffer::default().into()
     }
 }
 
 impl ValueStore for Values {
     fn count(&self) -> usize {
-        match &self.0 {
-            Memory::Owned(values) => values.len(),
-            Memory::Lent(values) => values.len,
-        }
+        self.len()
     }
 
     /// Allocates only for the largest number so far.
     fn resize(&mut self, count: usize) {
         match &mut self.0 {
-            Memory::Owned(values) if values.capacity() >= count => values.resize(count, 0.0),
-            _ => *self = memory::zeroed(count).into(),
+            Memory::Own(values) => values.resize(count),
+            Memory::Given(values) if values.capacity() >= count => values.resize(count, 0.0),
+            _ => *self = Buffer::zeroed(count).into(),
         }
     }
 
     fn get(&self, range: Range<usize>) -> &[f32] {
-        match &self.0 {
-            Memory::Owned(values) => &values[range],
-            Memory::Lent(values) => &values.as_slice()[range],
-        }
+        &self[range]
     }
 
     fn get_mut(&mut self, range: Range<usize>) -> &mut [f32] {
-        match &mut self.0 {
-            Memory::Owned(values) => &mut values[range],
-            Memory::Lent(values) => &mut values.as_mut_slice()[range],
-        }
+        &mut self[range]
     }
 
-    fn into_vec(self) -> Vec<f32> {
-        match self.0 {
-            Memory::Owned(values) => values,
-            Memory::Lent(_) => Vec::new(),
-        }
+    fn into_values(self) -> Values {
+        self
     }
 }
 

@@ -246,7 +246,7 @@ impl<'a, V: Payload> Tar<'a, V> {
         }
         while let Some(event) = self.ranks[host as usize].side.core.poll_event() {
             if let Event::Done { outcome, result } = event {
-                self.count(host, &outcome, result);
+                self.count(host, &outcome, result.into_vec());
                 self.operations.ended(net, host);
             }
         }

@@ -51,8 +51,8 @@ impl ValueStore for Counted {
         &mut []
     }
 
-    fn into_vec(self) -> Vec<f32> {
-        Vec::new()
+    fn into_values(self) -> Values {
+        Values::default()
     }
 }
 

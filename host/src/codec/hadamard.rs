@@ -64,7 +64,7 @@ pub(crate) fn pass<S: Simd, const R: usize, const UP: bool>(
 
 /// Rows that are a multiple of this apart share a set of a first-level cache, which has room for 8 to 12 of them:
 /// 16 would evict each other between load and store.
-const CONFLICT: usize = 64;
+pub(crate) const CONFLICT: usize = 64;
 
 #[inline(always)]
 fn radix<S: Simd, const R: usize, const UP: bool>(simd: S, rows: &mut [Row], stride: usize) {

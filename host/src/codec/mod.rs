@@ -2,7 +2,7 @@
 //!
 //! [`Coding::Hadamard`] cuts the bucket into *B* blocks of 2^k entries (the last one padded with zeros),
 //! gives every entry a random sign, transforms each block with the orthonormal Walsh–Hadamard matrix and
-//! interleaves the blocks: first coefficient 0 of every block, then coefficient 1 of every block. From 256 blocks of
+//! interleaves the blocks: first coefficient 0 of every block, then coefficient 1 of every block. From 16 blocks of
 //! at least 1,024 entries on, these are units of *U* = 16 coefficients, else *U* = 1.
 //! [`tile`] has the order, the same on all ranks, whatever their CPUs. It cuts the bucket into tiles of 16 blocks: a
 //! unit of a tile is 1 KiB in a row, because memory is slow in smaller pieces.
@@ -24,7 +24,7 @@ pub(crate) mod simd;
 mod threads;
 mod tile;
 
-use crate::memory;
+use crate::memory::Buffer;
 use crate::operation::OperationId;
 use signs::Signs;
 use simd::{Cpu, LANES, Row};
@@ -126,12 +126,9 @@ impl Codec {
     }
 
     /// Writes the encoding of `bucket` in operation `id` to `encoded`, whose allocation is reused.
-    pub fn encode(&mut self, id: OperationId, bucket: &[f32], encoded: &mut Vec<f32>) {
+    pub fn encode(&mut self, id: OperationId, bucket: &[f32], encoded: &mut Buffer) {
         let len = self.coding.encoded_len(bucket.len());
-        if encoded.capacity() < len {
-            *encoded = memory::zeroed(len);
-        }
-        encoded.resize(len, 0.0);
+        encoded.resize(len);
         let Some(block) = self.coding.block(bucket.len()) else {
             return self.copy(bucket, encoded);
         };
@@ -248,8 +245,8 @@ fn threads_for(rows: &mut [Vec<Row>], len: usize) -> &mut [Vec<Row>] {
 
 /// Makes room for the rows of a tile.
 fn reserved(rows: &mut Vec<Row>, block: usize) -> &mut [Row] {
-    if rows.len() < block {
-        rows.resize(block, Row::ZERO);
+    if rows.len() < tile::rows_of(block) {
+        rows.resize(tile::rows_of(block), Row::ZERO);
     }
     rows
 }
@@ -278,9 +275,9 @@ mod tests {
     }
 
     fn encode(coding: Coding, bucket: &[f32]) -> Vec<f32> {
-        let mut encoded = Vec::new();
+        let mut encoded = Buffer::default();
         Codec::new(coding, 42).encode(ID, bucket, &mut encoded);
-        encoded
+        encoded.to_vec()
     }
 
     fn decode(coding: Coding, encoded: &[f32], len: usize) -> Vec<f32> {
@@ -367,7 +364,7 @@ mod tests {
                 let mut decoded = vec![0.0; len];
                 let mut results = Cpu::available().map(|cpu| {
                     let mut codec = codec_on(cpu, coding, 42);
-                    let mut encoded = Vec::new();
+                    let mut encoded = Buffer::default();
                     codec.encode(ID, &original, &mut encoded);
                     codec.decode(ID, &encoded, &mut decoded);
                     (bits(&encoded), bits(&decoded))
@@ -389,7 +386,7 @@ mod tests {
                 let original = bucket(len);
                 let mut results = [1, 2, 5].map(|threads| {
                     let mut codec = Codec::new(coding, 42).with_threads(threads);
-                    let (mut encoded, mut decoded) = (Vec::new(), vec![0.0; len]);
+                    let (mut encoded, mut decoded) = (Buffer::default(), vec![0.0; len]);
                     codec.encode(ID, &original, &mut encoded);
                     codec.decode(ID, &encoded, &mut decoded);
                     (bits(&encoded), bits(&decoded))
@@ -407,10 +404,10 @@ mod tests {
     fn operations_have_their_own_signs() {
         let original = bucket(4096);
         let mut codec = Codec::new(Coding::default(), 42);
-        let (mut a, mut b) = (Vec::new(), Vec::new());
+        let (mut a, mut b) = (Buffer::default(), Buffer::default());
         codec.encode(ID, &original, &mut a);
         codec.encode(OperationId { step: 4, ..ID }, &original, &mut b);
-        let product: f64 = a.iter().zip(&b).map(|(a, b)| f64::from(a * b)).sum();
+        let product: f64 = a.iter().zip(&*b).map(|(a, b)| f64::from(a * b)).sum();
         assert!(product.abs() < 0.1 * energy(&original), "{product}");
     }
 

@@ -68,20 +68,31 @@ impl Tile {
         (0..blocks).flat_map(move |block| (0..parts).map(move |part| part * blocks + block))
     }
 
+    /// True if each lane is a block, and long enough for the fast passes.
+    fn is_wide(self) -> bool {
+        self.blocks == LANES && self.lane >= GROUP
+    }
+
     /// The tile's first value in the encoded bucket.
     pub(super) fn first_value(self, shape: Blocks) -> usize {
         shape.unit() * self.first_block
     }
 
     pub(super) fn place(self, shape: Blocks, rows: &mut [Row], signs: Signs) -> Place<'_> {
+        let gaps = match self.is_wide() {
+            true => MAX_RUNS,
+            false => 0,
+        };
         Place {
-            tile: &mut rows[..self.lane],
+            tile: &mut rows[..self.lane + gaps],
+            rows: self.lane,
             signs: signs.of_tile(self.first_block),
             scale: hadamard::scale(shape.len),
             blocks: self.blocks,
             parts: shape.len / self.lane,
             unit: shape.unit(),
             pitch: shape.unit() * shape.count,
+            streams: shape.count * shape.len * size_of::<f32>() >= PAST_CACHES,
         }
     }
 }
@@ -89,9 +100,16 @@ impl Tile {
 /// Entries of a lane that are transposed together.
 const GROUP: usize = 16;
 
-/// Blocks from which on a bucket has units of 16 coefficients: of 2^12 entries, they are 4 MiB, about a second-level cache or
-/// more. Smaller buckets gain less, and packets take a larger share of them.
-const LARGE: usize = 256;
+/// Rows of memory for a tile of `len` rows: the rows and the gaps between them.
+pub(super) const fn rows_of(len: usize) -> usize {
+    len + MAX_RUNS
+}
+
+/// A wide tile has at most this many runs of rows with a gap behind each.
+const MAX_RUNS: usize = 16;
+
+/// Blocks from which on a bucket has units of 16 coefficients: those of a wide tile.
+const LARGE: usize = LANES;
 
 /// Entries of a block from which on it may have such units: a packet then takes a sixty-fourth of a block at most.
 const LONG: usize = 64 * GROUP;
@@ -103,10 +121,16 @@ const GROUPS_AHEAD: usize = 4;
 /// unit.
 const ROWS_AHEAD: usize = 4;
 
+/// Bytes of a bucket from which on stores go past the caches, which so large a bucket leaves anyway. Then the memory is not
+/// read before it is written.
+const PAST_CACHES: usize = 16 << 20;
+
 /// The parameters that encoding and decoding a tile have in common.
 pub(super) struct Place<'a> {
-    /// A row per entry of a lane.
+    /// A row per entry of a lane. A wide tile has room for gaps: see [`Place::gap`].
     pub tile: &'a mut [Row],
+    /// Entries of a lane.
+    pub rows: usize,
     pub signs: TileSigns,
     pub scale: f32,
     /// Blocks of the tile.
@@ -117,12 +141,27 @@ pub(super) struct Place<'a> {
     unit: usize,
     /// The distance of these runs in the encoded bucket.
     pitch: usize,
+    /// The bucket has at least [`PAST_CACHES`] bytes.
+    streams: bool,
 }
 
 impl Place<'_> {
+    /// Rows that the memory of a wide tile leaves out after each run of `far` rows. The last pass of encoding, and the first of
+    /// decoding, use rows that are `far` apart: without a gap, all of them would be in one set of the first-level cache.
+    #[inline(always)]
+    fn gap(&self, far: usize) -> usize {
+        usize::from(self.blocks == LANES && far >= hadamard::CONFLICT)
+    }
+
+    /// True if a bucket's memory at `start` is for stores past the caches.
+    #[inline(always)]
+    fn streams<S: Simd>(&self, start: *const f32) -> bool {
+        S::STREAMS && self.streams && start.addr().is_multiple_of(size_of::<Row>())
+    }
+
     /// True if lanes are missing or too short for the fast passes.
     fn is_small(&self) -> bool {
-        self.tile.len() < GROUP || self.blocks * self.parts < LANES
+        self.rows < GROUP || self.blocks * self.parts < LANES
     }
 
     /// The index of a coefficient in the encoded bucket, from the tile's first value on. For a power of two and a smaller
@@ -135,17 +174,6 @@ impl Place<'_> {
         }
     }
 
-    /// Asks for the values of unit `group` of a wide tile whose first value is at `start`.
-    #[inline(always)]
-    fn prefetch_unit<S: Simd>(&self, simd: S, start: *const f32, group: usize) {
-        if self.unit > 1 {
-            let unit = start.wrapping_add(group * self.pitch);
-            for row in 0..GROUP {
-                simd.prefetch_soon(unit.wrapping_add(row * LANES));
-            }
-        }
-    }
-
     /// The indices of the coefficients of `R` rows of a wide tile that are `stride` apart, a power of two.
     #[inline(always)]
     fn indices<const R: usize>(&self, stride: usize) -> [usize; R] {
@@ -154,6 +182,22 @@ impl Place<'_> {
             *index = self.index(k * stride);
         }
         indices
+    }
+}
+
+/// The `rows` of a tile in order, without its gaps: `far` at a time if there are gaps.
+#[inline(always)]
+fn runs(tile: &mut [Row], rows: usize, far: usize, gap: usize) -> impl Iterator<Item = &mut [Row]> {
+    let run = if gap > 0 { far } else { rows };
+    let runs = tile.chunks_mut(run + gap).take(rows / run);
+    runs.map(move |rows| &mut rows[..run])
+}
+
+/// Asks for the values of a wide tile's unit, which begin at `start`.
+#[inline(always)]
+fn prefetch_unit<S: Simd>(simd: S, start: *const f32) {
+    for row in 0..GROUP {
+        simd.prefetch_soon(start.wrapping_add(row * LANES));
     }
 }
 
@@ -171,15 +215,19 @@ impl Task for Encode<'_> {
         if self.place.is_small() {
             return self.small(simd);
         }
-        let rows = self.place.tile.len();
+        let rows = self.place.rows;
         let far = hadamard::far_stride::<R>(rows);
         assert!(rows.is_power_of_two() && self.lanes.iter().all(|lane| lane.len() == rows));
         let lanes = self.lanes.map(<[f32]>::as_ptr);
-        let encoded = self.encoded.until(0).cast_const();
-        for group in 0..rows / GROUP {
-            self.place.prefetch_unit(simd, encoded, group);
-            self.load_group::<S, R>(simd, &lanes, group);
-            hadamard::ascend::<S, R>(simd, self.place.tile, GROUP * (group + 1), far);
+        let gap = self.place.gap(far);
+        let mut group = 0;
+        for run in runs(self.place.tile, rows, far, gap) {
+            for done in (GROUP..=run.len()).step_by(GROUP) {
+                let signs = self.place.signs.next_group();
+                load_group::<S, R>(simd, &lanes, (rows, group), signs, &mut run[done - GROUP..]);
+                hadamard::ascend::<S, R>(simd, run, done, far);
+                group += 1;
+            }
         }
         match (self.place.blocks, rows / far) {
             (1, _) => self.store_narrow::<S, 1>(simd, far),
@@ -196,69 +244,48 @@ impl Task for Encode<'_> {
 }
 
 impl Encode<'_> {
-    /// The first pass: loads, flips and transposes the next 16 entries, and does their nearest stages.
-    #[inline(always)]
-    fn load_group<S: Simd, const R: usize>(
-        &mut self,
-        simd: S,
-        lanes: &[*const f32; LANES],
-        group: usize,
-    ) {
-        let len = self.place.tile.len();
-        let signs = self.place.signs.next_group();
-        for (at, lane) in lanes.iter().enumerate() {
-            simd.prefetch(lane.wrapping_add(rotated(group + GROUPS_AHEAD, at, len)));
-        }
-        let tile: &mut [Row; GROUP] = &mut self.place.tile.as_chunks_mut().0[group];
-        for part in 0..LANES / S::WIDTH {
-            for first in (0..GROUP).step_by(R) {
-                let mut rows = [simd.zero(); R];
-                for (at, row) in rows.iter_mut().enumerate() {
-                    let lane = part * S::WIDTH + at % S::WIDTH;
-                    let column = first + at / S::WIDTH * S::WIDTH;
-                    // SAFETY: a group of the lane, whose entries are as many as the tile's rows.
-                    let values = unsafe { &*lanes[lane].add(rotated(group, lane, len)).cast() };
-                    *row = simd.flip(simd.load(values, column / S::WIDTH), signs[lane] >> column);
-                }
-                for square in rows.chunks_exact_mut(S::WIDTH) {
-                    simd.transpose(square);
-                }
-                hadamard::up::<S, R>(simd, &mut rows);
-                for (at, row) in rows.iter().enumerate() {
-                    simd.store(*row, &mut tile[first + at].0, part);
-                }
-            }
-        }
-    }
-
     /// The last pass of a wide tile: the farthest stages, scaled and interleaved.
     #[inline(always)]
     fn store_wide<S: Simd, const R: usize>(&mut self, simd: S, stride: usize) {
         assert_eq!(self.place.blocks, LANES);
         let scale = self.place.scale;
-        let tile = &self.place.tile[..R * stride];
+        let step = stride + self.place.gap(stride);
+        let tile = &self.place.tile[..R * step];
         let indices = self.place.indices::<R>(stride);
         let encoded = self.encoded.until(self.place.index(R * stride - 1) + LANES);
+        let streams = self.place.unit > 1 && self.place.streams::<S>(encoded);
         for first in 0..stride {
-            let ahead = encoded.wrapping_add(self.place.index(first + ROWS_AHEAD));
-            for index in indices {
-                simd.prefetch(ahead.wrapping_add(index));
+            if self.place.unit > 1 && !streams {
+                let ahead = encoded.wrapping_add(self.place.index(first + ROWS_AHEAD));
+                for index in indices {
+                    simd.prefetch(ahead.wrapping_add(index));
+                }
             }
             let encoded = encoded.wrapping_add(self.place.index(first));
             for part in 0..LANES / S::WIDTH {
                 let mut rows = [simd.zero(); R];
                 for (k, row) in rows.iter_mut().enumerate() {
-                    *row = simd.load(&tile[first + k * stride].0, part);
+                    *row = simd.load(&tile[first + k * step].0, part);
                 }
                 hadamard::up::<S, R>(simd, &mut rows);
                 for row in &mut rows {
                     *row = simd.scale(*row, scale);
                 }
                 for (row, index) in rows.iter().zip(indices) {
-                    // SAFETY: one of the `R * stride` rows: coefficients of this tile's sixteen blocks.
-                    simd.store(*row, unsafe { &mut *encoded.add(index).cast() }, part);
+                    // SAFETY: one of the `R * stride` rows: coefficients of this tile's sixteen blocks. If `streams`, the
+                    // bucket is aligned, and so are its units.
+                    unsafe {
+                        let out = encoded.add(index);
+                        match streams {
+                            true => simd.stream(*row, &mut *out.cast()),
+                            false => simd.store(*row, &mut *out.cast(), part),
+                        }
+                    }
                 }
             }
+        }
+        if streams {
+            simd.fence();
         }
     }
 
@@ -315,6 +342,40 @@ impl Encode<'_> {
     }
 }
 
+/// The first pass: loads group `group` of all lanes, of `len` entries each, flips and transposes it, and does its nearest stages.
+#[inline(always)]
+fn load_group<S: Simd, const R: usize>(
+    simd: S,
+    lanes: &[*const f32; LANES],
+    (len, group): (usize, usize),
+    signs: [u16; LANES],
+    tile: &mut [Row],
+) {
+    for (at, lane) in lanes.iter().enumerate() {
+        simd.prefetch(lane.wrapping_add(rotated(group + GROUPS_AHEAD, at, len)));
+    }
+    let tile = &mut tile[..GROUP];
+    for part in 0..LANES / S::WIDTH {
+        for first in (0..GROUP).step_by(R) {
+            let mut rows = [simd.zero(); R];
+            for (at, row) in rows.iter_mut().enumerate() {
+                let lane = part * S::WIDTH + at % S::WIDTH;
+                let column = first + at / S::WIDTH * S::WIDTH;
+                // SAFETY: a group of the lane, whose entries are as many as the tile's rows.
+                let values = unsafe { &*lanes[lane].add(rotated(group, lane, len)).cast() };
+                *row = simd.flip(simd.load(values, column / S::WIDTH), signs[lane] >> column);
+            }
+            for square in rows.chunks_exact_mut(S::WIDTH) {
+                simd.transpose(square);
+            }
+            hadamard::up::<S, R>(simd, &mut rows);
+            for (at, row) in rows.iter().enumerate() {
+                simd.store(*row, &mut tile[first + at].0, part);
+            }
+        }
+    }
+}
+
 /// Decodes a tile: every step of [`Encode`] in reverse.
 pub(super) struct Decode<'a> {
     pub place: Place<'a>,
@@ -329,7 +390,7 @@ impl Task for Decode<'_> {
         if self.place.is_small() {
             return self.small(simd);
         }
-        let rows = self.place.tile.len();
+        let rows = self.place.rows;
         let far = hadamard::far_stride::<R>(rows);
         match (self.place.blocks, rows / far) {
             (1, _) => self.load_narrow::<S, 1>(simd, far),
@@ -342,14 +403,26 @@ impl Task for Decode<'_> {
             (_, 8) => self.load_wide::<S, 8>(simd, far),
             _ => self.load_wide::<S, 16>(simd, far),
         }
-        let mut place = self.place;
         let next = self.encoded.as_ptr().wrapping_add(GROUP * LANES);
         assert!(rows.is_power_of_two() && self.lanes.iter().all(|lane| lane.len() == rows));
         let lanes = self.lanes.map(<[f32]>::as_mut_ptr);
-        for group in 0..rows / GROUP {
-            place.prefetch_unit(simd, next, group);
-            hadamard::descend::<S, R>(simd, place.tile, GROUP * group, far);
-            store_group::<S, R>(simd, &mut place, &lanes, group);
+        let streams = lanes.iter().all(|lane| self.place.streams::<S>(*lane));
+        let pitch = (self.place.unit > 1).then_some(self.place.pitch);
+        let mut group = 0;
+        let gap = self.place.gap(far);
+        for run in runs(self.place.tile, rows, far, gap) {
+            for at in (0..run.len()).step_by(GROUP) {
+                if let Some(pitch) = pitch {
+                    prefetch_unit(simd, next.wrapping_add(group * pitch));
+                }
+                hadamard::descend::<S, R>(simd, run, at, far);
+                let signs = self.place.signs.next_group();
+                store_group::<S, R>(simd, &run[at..], signs, &lanes, (rows, group), streams);
+                group += 1;
+            }
+        }
+        if streams {
+            simd.fence();
         }
     }
 }
@@ -360,6 +433,7 @@ impl Decode<'_> {
     fn load_wide<S: Simd, const R: usize>(&mut self, simd: S, stride: usize) {
         assert_eq!(self.place.blocks, LANES);
         let scale = self.place.scale;
+        let step = stride + self.place.gap(stride);
         let indices = self.place.indices::<R>(stride);
         let encoded = self.encoded[..self.place.index(R * stride - 1) + LANES].as_ptr();
         for first in 0..stride {
@@ -378,9 +452,9 @@ impl Decode<'_> {
                     *row = simd.scale(*row, scale);
                 }
                 hadamard::down::<S, R>(simd, &mut rows);
-                let tile = &mut self.place.tile[..R * stride];
+                let tile = &mut self.place.tile[..R * step];
                 for (k, row) in rows.iter().enumerate() {
-                    simd.store(*row, &mut tile[first + k * stride].0, part);
+                    simd.store(*row, &mut tile[first + k * step].0, part);
                 }
             }
         }
@@ -441,20 +515,22 @@ impl Decode<'_> {
     }
 }
 
-/// The reverse of [`Encode::load_group`].
+/// The reverse of [`load_group`]. With `streams`, stores go past the caches.
 #[inline(always)]
 fn store_group<S: Simd, const R: usize>(
     simd: S,
-    place: &mut Place<'_>,
+    tile: &[Row],
+    signs: [u16; LANES],
     lanes: &[*mut f32; LANES],
-    group: usize,
+    (len, group): (usize, usize),
+    streams: bool,
 ) {
-    let len = place.tile.len();
-    let signs = place.signs.next_group();
-    for (at, lane) in lanes.iter().enumerate() {
-        simd.prefetch(lane.wrapping_add(rotated(group + GROUPS_AHEAD, at, len)));
+    if !streams {
+        for (at, lane) in lanes.iter().enumerate() {
+            simd.prefetch(lane.wrapping_add(rotated(group + GROUPS_AHEAD, at, len)));
+        }
     }
-    let tile: &[Row; GROUP] = &place.tile.as_chunks().0[group];
+    let tile = &tile[..GROUP];
     for part in 0..LANES / S::WIDTH {
         for first in (0..GROUP).step_by(R) {
             let mut rows = [simd.zero(); R];
@@ -469,9 +545,15 @@ fn store_group<S: Simd, const R: usize>(
                 let lane = part * S::WIDTH + at % S::WIDTH;
                 let column = first + at / S::WIDTH * S::WIDTH;
                 let values = simd.flip(*row, signs[lane] >> column);
-                // SAFETY: a group of the lane, whose entries are as many as the tile's rows. No other lane has it.
-                let out = unsafe { &mut *lanes[lane].add(rotated(group, lane, len)).cast() };
-                simd.store(values, out, column / S::WIDTH);
+                // SAFETY: a group of the lane, whose entries are as many as the tile's rows. No other lane has it. If `streams`,
+                // the lanes are aligned, and so are their groups.
+                unsafe {
+                    let out = lanes[lane].add(rotated(group, lane, len));
+                    match streams {
+                        true => simd.stream(values, &mut *out.cast()),
+                        false => simd.store(values, &mut *out.cast(), column / S::WIDTH),
+                    }
+                }
             }
         }
     }
@@ -496,6 +578,7 @@ mod tests {
     use super::super::simd::Cpu;
     use super::super::{Codec, Coding};
     use super::*;
+    use crate::memory::Buffer;
     use crate::operation::OperationId;
 
     const ID: OperationId = OperationId { step: 7, bucket: 2 };
@@ -519,7 +602,7 @@ mod tests {
         wanted: impl Fn(usize) -> bool,
     ) -> Vec<(usize, f32)> {
         let mut encoded = Vec::new();
-        let unit = match shape.count >= 256 && shape.len >= 1024 {
+        let unit = match shape.count >= 16 && shape.len >= 1024 {
             true => 16,
             false => 1,
         };
@@ -569,7 +652,7 @@ mod tests {
         for cpu in Cpu::available() {
             let mut codec = Codec::new(Coding::Hadamard { log2_block }, seed);
             codec.cpu = cpu;
-            let (mut encoded, mut decoded) = (Vec::new(), vec![0.0; bucket.len()]);
+            let (mut encoded, mut decoded) = (Buffer::default(), vec![0.0; bucket.len()]);
             codec.encode(ID, &bucket, &mut encoded);
             assert_eq!(encoded.len(), bucket.len());
             for (index, value) in &expected {
@@ -596,7 +679,7 @@ mod tests {
     /// The block of each value of the encoded bucket.
     fn blocks_by_value(shape: Blocks) -> Vec<usize> {
         let mut blocks = vec![usize::MAX; shape.count * shape.len];
-        let mut rows = vec![Row::ZERO; shape.len];
+        let mut rows = vec![Row::ZERO; rows_of(shape.len)];
         for tile in shape.tiles() {
             let place = tile.place(shape, &mut rows, Signs::new(1, ID));
             for coefficient in 0..shape.len {
@@ -616,6 +699,7 @@ mod tests {
         for (count, len, unit) in [
             (1, 128, 1),
             (63, 128, 1),
+            (15, 1024, 1),
             (300, 128, 1),
             (256, 1024, 16),
             (301, 1024, 16),

@@ -15,6 +15,7 @@ use crate::driver::thread::{Command, Departures, Handle, Prober, Reply, Report};
 use crate::driver::udp::{self, UdpConfig, UdpLink};
 use crate::driver::{Link, LinkError};
 use crate::exact::{ExactOutcome, Incomplete};
+use crate::memory::Buffer;
 use crate::operation::{OperationId, Piece};
 use crate::recycling::{Carry, Correction};
 use crate::safeguards::CodingInUse;
@@ -43,7 +44,7 @@ pub struct Collective {
     /// Operations that were started and not waited for.
     under_way: Vec<UnderWay>,
     /// Buffers of earlier results, for the next encodings.
-    spare: Vec<Vec<f32>>,
+    spare: Vec<Buffer>,
     history: SharedHistory,
     config: Config,
     /// The deadline of later operations.
@@ -74,7 +75,7 @@ enum Place {
 enum Ended {
     Bounded {
         outcome: Box<Outcome>,
-        result: Vec<f32>,
+        result: Values,
         corrections: Vec<Correction>,
     },
     Exact(Box<Result<(ExactOutcome, Vec<f32>), Incomplete>>),
@@ -249,7 +250,7 @@ impl Collective {
             Place::Network => {
                 let (outcome, result) = self.wait_encoded(id)?;
                 self.follow_coding(&outcome);
-                Ok((outcome, result))
+                Ok((outcome, result.into_vec()))
             }
             Place::Caller => Err(Error::NotStarted(id)),
         }
@@ -294,7 +295,7 @@ impl Collective {
         &mut self,
         id: OperationId,
         piece: Piece,
-        values: Vec<f32>,
+        values: Buffer,
     ) -> Result<(), Error> {
         self.check_free(id)?;
         let len = values.len();
@@ -352,7 +353,7 @@ impl Collective {
         if let Some(carry) = &mut self.carry {
             carry.apply(&mut self.codec, id, &corrections, bucket);
         }
-        self.spare.push(result);
+        self.spare.push(result.into_buffer());
         self.follow_coding(&outcome);
         self.history.add(&outcome);
         spans::ended(&outcome);
@@ -364,7 +365,7 @@ impl Collective {
     ///
     /// # Errors
     /// As [`Collective::wait`].
-    pub(crate) fn wait_encoded(&mut self, id: OperationId) -> Result<(Outcome, Vec<f32>), Error> {
+    pub(crate) fn wait_encoded(&mut self, id: OperationId) -> Result<(Outcome, Values), Error> {
         let at = self.position(id)?;
         let (UnderWay { span, .. }, ended) = self.await_end(at)?;
         let _entered = span.enter();

@@ -224,7 +224,7 @@ mod tests {
         };
         let mut core = Core::new(config).expect("valid");
         let id = OperationId { step: 1, bucket: 0 };
-        let values = (0..len).map(|at| at as f32 / 7.0).collect();
+        let values: Vec<f32> = (0..len).map(|at| at as f32 / 7.0).collect();
         core.start(Time::ZERO, id, values).expect("starts");
         core
     }

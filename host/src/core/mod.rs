@@ -149,7 +149,7 @@ pub enum Event {
         outcome: Box<Outcome>,
         /// The averaged bucket, encoded, for [`crate::Codec::decode`]. Pass the buffer back as the next
         /// operation's contributions, and the steady state allocates nothing.
-        result: Vec<f32>,
+        result: Values,
     },
     /// A switch reported that it dropped a slot, so the core does not wait for it.
     SlotTrimmed(SlotTrimmed),
@@ -547,7 +547,7 @@ impl<V: ValueStore> Core<V> {
         self.spare_buffers.push(buffers);
         self.events.push_back(Event::Done {
             outcome: Box::new(outcome),
-            result: result.into_vec(),
+            result: result.into_values(),
         });
     }
 

@@ -12,7 +12,7 @@ use crate::layout::Layout;
 use crate::operation::{OperationId, Part, Piece};
 use crate::time::Time;
 use crate::trace::Happened;
-use crate::values::ValueStore;
+use crate::values::{ValueStore, Values};
 
 use super::operation::{Operation, Start};
 use super::{Core, STARTED, Started, early, exact};
@@ -99,7 +99,7 @@ impl Core {
         &mut self,
         now: Time,
         id: OperationId,
-        contributions: Vec<f32>,
+        contributions: impl Into<Values>,
     ) -> Result<(), StartError> {
         self.start_with(now, id, Part::Whole.into(), contributions.into())
     }
@@ -113,7 +113,7 @@ impl Core {
         now: Time,
         id: OperationId,
         part: impl Into<Piece>,
-        values: Vec<f32>,
+        values: impl Into<Values>,
     ) -> Result<(), StartError> {
         self.start_with(now, id, part.into(), values.into())
     }

@@ -73,7 +73,7 @@ pub(crate) enum Reply {
     Ready,
     Done {
         outcome: Box<Outcome>,
-        result: Vec<f32>,
+        result: Values,
         corrections: Vec<Correction>,
     },
     /// An exact operation ended.

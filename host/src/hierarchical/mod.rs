@@ -30,8 +30,10 @@ use crate::codec::Codec;
 use crate::collective::{Collective, Error};
 use crate::driver::thread::{Prober, Report};
 use crate::layout::Layout;
+use crate::memory::Buffer;
 use crate::operation::{OperationId, Part, Piece};
 use crate::stats::Outcome;
+use crate::values::Values;
 
 pub use cost::Path;
 pub use grid::{Grid, GridBounds, GridError};
@@ -47,7 +49,7 @@ pub struct Hierarchical {
     member: u16,
     members: u16,
     /// Buffers of the last bucket's encoding and its shard.
-    spare: [Vec<f32>; 2],
+    spare: [Buffer; 2],
 }
 
 /// The outcomes of the three phases.
@@ -115,7 +117,7 @@ impl Hierarchical {
             codec: Codec::new(of_row.coding, of_row.seed).with_threads(row.codec_threads()),
             member: of_row.rank,
             members: of_row.ranks,
-            spare: [Vec::new(), Vec::new()],
+            spare: Default::default(),
             row,
             column,
         })
@@ -143,8 +145,8 @@ impl Hierarchical {
             .start_part(scatter_id, Part::Scatter.into(), encoded)?;
         let (scatter, mut values) = self.row.wait_encoded(scatter_id)?;
 
-        shard.clear();
-        shard.extend_from_slice(&values[own.clone()]);
+        shard.resize(own.len());
+        shard.copy_from_slice(&values[own.clone()]);
         let mut piece = Piece {
             part: Part::Whole,
             lacks: !scatter.is_whole(),
@@ -155,10 +157,11 @@ impl Hierarchical {
 
         piece.part = Part::Gather;
         piece.lacks |= !across.is_whole();
-        self.row.start_part(gather_id, piece, values)?;
+        self.row
+            .start_part(gather_id, piece, values.into_buffer())?;
         let (gather, values) = self.row.wait_encoded(gather_id)?;
         self.codec.decode(id, &values, bucket);
-        self.spare = [values, shard];
+        self.spare = [values, shard].map(Values::into_buffer);
         Ok(GridOutcome {
             scatter,
             across,

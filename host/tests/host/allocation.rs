@@ -2,7 +2,7 @@
 
 use crate::common::config;
 use ultima_host::{
-    Coding, Config, Core, Destination, Event, OperationId, Pacing, RatePolicy, Time,
+    Coding, Config, Core, Destination, Event, OperationId, Pacing, RatePolicy, Time, Values,
 };
 use ultima_testing::heap;
 
@@ -32,7 +32,7 @@ fn allocations(len: usize) -> u64 {
             .expect("a good configuration")
         })
         .collect();
-    let mut buckets = vec![vec![1.0; len]; 3];
+    let mut buckets = [(); 3].map(|()| Values::from(vec![1.0; len]));
     let mut buf = vec![0; cores[0].max_datagram()];
     let mut counted = 0;
     for step in 0..3 {

@@ -9,7 +9,9 @@ use crate::common::training::{id, recycling};
 use crate::common::*;
 use proptest::prelude::*;
 use ultima_host::safeguards::{CodingInUse, CodingRule};
-use ultima_host::{Codec, Coding, Config, Exact, OperationId, Rejection, Rules, Safeguards};
+use ultima_host::{
+    Buffer, Codec, Coding, Config, Exact, OperationId, Rejection, Rules, Safeguards,
+};
 use ultima_testing::cases;
 
 const LIMIT: Duration = Duration::from_millis(200);
@@ -85,9 +87,9 @@ fn job(ranks: u16, every: u32, misses: u16, missed: impl Fn(u32) -> bool, seed: 
             core.set_coding(coding);
         }
         let encoded = voters.iter_mut().map(|voter| {
-            let mut encoded = Vec::new();
+            let mut encoded = Buffer::default();
             voter.codec.encode(id(step), &[1.0; LEN], &mut encoded);
-            encoded
+            encoded.to_vec()
         });
         let encoded = encoded.collect();
         let done = network.run(id(step), encoded, &at_once(ranks));

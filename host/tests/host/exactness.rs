@@ -204,7 +204,7 @@ fn contributions_are_added_in_the_order_of_rotations_whatever_arrives_first() {
             let start = |rank: u16| {
                 let config = config.clone();
                 let mut core = Core::new(Config { rank, ..config }).expect("a good configuration");
-                let bucket = (0..len).map(|at| value(rank.into(), at)).collect();
+                let bucket: Vec<f32> = (0..len).map(|at| value(rank.into(), at)).collect();
                 core.start(Time::ZERO, id, bucket).expect("starts");
                 core
             };

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::common::{Network, Random, config};
 use ultima_host::{
     Config, Core, Exact, OperationId, Pacing, Part, RatePolicy, Recycling, Time, Timeouts,
-    ValueStore,
+    ValueStore, Values,
 };
 use ultima_testing::heap;
 
@@ -125,8 +125,8 @@ impl ValueStore for Counted {
         &mut []
     }
 
-    fn into_vec(self) -> Vec<f32> {
-        Vec::new()
+    fn into_values(self) -> Values {
+        Values::default()
     }
 }
 

@@ -9,8 +9,8 @@ use crate::common::training::{Rank, SLOT, T_B, errors, id, recycling};
 use crate::common::*;
 use proptest::prelude::*;
 use ultima_host::{
-    Coding, Config, Core, EarlyBounds, Element, Gather, Layout, ReceiveBuffer, RecyclingCounters,
-    Time,
+    Buffer, Coding, Config, Core, EarlyBounds, Element, Gather, Layout, ReceiveBuffer,
+    RecyclingCounters, Time,
 };
 use ultima_testing::cases;
 use ultima_wire::{Header, Kind, RepairRequest, Requested, Ticks};
@@ -530,10 +530,10 @@ fn residuals_follow_the_loss_scale() {
                 rank.carry.set_scale(scale);
                 let mut gradient = rank.random.bucket(rank.len);
                 gradient.iter_mut().for_each(|value| *value *= scale);
-                let mut encoded = Vec::new();
+                let mut encoded = Buffer::default();
                 let contributed = rank.carry.contribute(id(step), &gradient);
                 rank.codec.encode(id(step), contributed, &mut encoded);
-                encoded
+                encoded.to_vec()
             });
             let encoded = encoded.collect();
             let ended = network.run(id(step), encoded, &at_once(3));

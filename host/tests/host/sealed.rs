@@ -146,7 +146,7 @@ fn packets_that_no_member_sealed_are_rejected_and_counted() {
         let Event::Done { result: right, .. } = other else {
             panic!("an operation ends");
         };
-        assert_eq!(result, right);
+        assert_eq!(*result, *right);
         assert_eq!(attacked.heard(5), honest.heard(5));
         let (totals, undisturbed) = (attacked.totals(), honest.totals());
         assert_eq!(totals.rejected.of(Rejection::Seal), forged[rank]);

@@ -4,7 +4,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use ultima_host::{Carry, Codec, Config, ConfigError, Core, Destination, Event, OperationId, Time};
+use ultima_host::{
+    Buffer, Carry, Codec, Config, ConfigError, Core, Destination, Event, OperationId, Time, Values,
+};
 use ultima_wire::{Header, Kind};
 
 /// The bucket of all operations.
@@ -119,13 +121,13 @@ impl Cores {
     fn operate(
         &mut self,
         id: OperationId,
-        contributions: Vec<Vec<f32>>,
+        contributions: Vec<Buffer>,
         lost: &mut Lost<'_>,
-    ) -> Result<Vec<Vec<f32>>> {
+    ) -> Result<Vec<Values>> {
         for (core, contribution) in self.ranks.iter_mut().zip(contributions) {
             core.start(self.now, id, contribution)?;
         }
-        let mut results: Vec<Option<Vec<f32>>> = vec![None; self.ranks.len()];
+        let mut results: Vec<Option<Values>> = self.ranks.iter().map(|_| None).collect();
         while results.iter().any(Option::is_none) {
             self.exchange(lost);
             for (core, result) in self.ranks.iter_mut().zip(&mut results) {
@@ -196,8 +198,8 @@ impl Cores {
     }
 }
 
-fn encoded(codec: &mut Codec, id: OperationId, bucket: &[f32]) -> Vec<f32> {
-    let mut encoded = Vec::new();
+fn encoded(codec: &mut Codec, id: OperationId, bucket: &[f32]) -> Buffer {
+    let mut encoded = Buffer::default();
     codec.encode(id, bucket, &mut encoded);
     encoded
 }

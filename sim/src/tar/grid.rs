@@ -218,7 +218,7 @@ impl<'a, V: Payload> TarOnGrid<'a, V> {
             for which in [ROW, COLUMN] {
                 while let Some(event) = self.ranks[at].sides[which].core.poll_event() {
                     if let Event::Done { outcome, result } = event {
-                        self.ended(net, host, which, &outcome, result);
+                        self.ended(net, host, which, &outcome, result.into_vec());
                     }
                 }
             }

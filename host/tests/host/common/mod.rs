@@ -11,7 +11,7 @@ use std::time::Duration;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use ultima_host::{
-    ClosedBy, Codec, Coding, Config, Core, Destination, Event, Exact, ExactOutcome, Gather,
+    Buffer, ClosedBy, Codec, Coding, Config, Core, Destination, Event, Exact, ExactOutcome, Gather,
     Incomplete, OperationId, Outcome, Piece, SlotTrimmed, Time,
 };
 use ultima_wire::frame::FRAME_OVERHEAD;
@@ -469,7 +469,7 @@ impl Network {
                     count += 1;
                     let ended = Some(Done {
                         outcome: *outcome,
-                        encoded: result,
+                        encoded: result.into_vec(),
                         at: self.now,
                         reported: std::mem::take(&mut self.reported[usize::from(rank)]),
                     });
@@ -604,9 +604,9 @@ impl Network {
         let encoded = buckets
             .iter()
             .map(|bucket| {
-                let mut encoded = Vec::new();
+                let mut encoded = Buffer::default();
                 codec.encode(id, bucket, &mut encoded);
-                encoded
+                encoded.to_vec()
             })
             .collect();
         let starts = vec![Some(Duration::ZERO); buckets.len()];

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ultima_host::{Carry, Codec, Coding, Config, Core, OperationId, Recycling};
+use ultima_host::{Buffer, Carry, Codec, Coding, Config, Core, OperationId, Recycling};
 
 use super::{Done, Random, config};
 
@@ -101,10 +101,10 @@ impl Rank {
         }
         let id = id(self.step);
         self.step += 1;
-        let mut encoded = Vec::new();
+        let mut encoded = Buffer::default();
         let contributed = self.carry.contribute(id, &gradient);
         self.codec.encode(id, contributed, &mut encoded);
-        (id, encoded)
+        (id, encoded.to_vec())
     }
 }
 

@@ -224,7 +224,7 @@ impl Task for Encode<'_> {
         for run in runs(self.place.tile, rows, far, gap) {
             for done in (GROUP..=run.len()).step_by(GROUP) {
                 let signs = self.place.signs.next_group();
-                load_group::<S, R>(simd, &lanes, (rows, group), signs, &mut run[done - GROUP..]);
+                load_group::<S, R>(simd, &lanes, rows, group, signs, &mut run[done - GROUP..]);
                 hadamard::ascend::<S, R>(simd, run, done, far);
                 group += 1;
             }
@@ -347,7 +347,8 @@ impl Encode<'_> {
 fn load_group<S: Simd, const R: usize>(
     simd: S,
     lanes: &[*const f32; LANES],
-    (len, group): (usize, usize),
+    len: usize,
+    group: usize,
     signs: [u16; LANES],
     tile: &mut [Row],
 ) {
@@ -417,7 +418,7 @@ impl Task for Decode<'_> {
                 }
                 hadamard::descend::<S, R>(simd, run, at, far);
                 let signs = self.place.signs.next_group();
-                store_group::<S, R>(simd, &run[at..], signs, &lanes, (rows, group), streams);
+                store_group::<S, R>(simd, &run[at..], signs, &lanes, rows, group, streams);
                 group += 1;
             }
         }
@@ -522,7 +523,8 @@ fn store_group<S: Simd, const R: usize>(
     tile: &[Row],
     signs: [u16; LANES],
     lanes: &[*mut f32; LANES],
-    (len, group): (usize, usize),
+    len: usize,
+    group: usize,
     streams: bool,
 ) {
     if !streams {

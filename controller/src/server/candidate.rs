@@ -193,7 +193,8 @@ impl Candidate {
         }
     }
 
-    /// The committed state, for a standby: it reads it from etcd, and plans the jobs' paths as if no element were down.
+    /// The committed state, for a standby: it reads it from etcd, and plans the jobs' paths around the elements that are down in the
+    /// stored events.
     pub async fn snapshot(&self) -> Result<Snapshot, Status> {
         let stored = etcd::read(&self.election).await;
         let stored = stored.map_err(|error| Status::unavailable(error.to_string()))?;
@@ -205,8 +206,8 @@ impl Candidate {
         } = &self.config;
         let log = EventLog::restored(&stored.events);
         let mut condition = Condition::new(fabric, self.config.damping, &stored.drained);
-        let routes = Routes::new(fabric, condition.health());
         condition.restore(fabric, logged_states(fabric, &log), Instant::now());
+        let routes = Routes::new(fabric, condition.health());
         let registry =
             Registry::restore_what_fits(fabric, routes, program.names(), stored, timers.members);
         Ok(Snapshot {

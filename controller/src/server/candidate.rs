@@ -8,7 +8,6 @@ use tokio::sync::watch;
 use tonic::Status;
 use ultima_api::v1::control_server::ControlServer;
 use ultima_api::v1::{self as api, Role as ApiRole};
-use ultima_planner::fabric::Fabric;
 use ultima_planner::routing::Routes;
 
 use super::condition::Condition;
@@ -42,7 +41,7 @@ enum Role {
 
 /// One of several controllers.
 pub(super) struct Candidate {
-    config: Config,
+    pub config: Config,
     election: Election,
     role: watch::Sender<Role>,
     /// Why it could not lead.
@@ -93,11 +92,6 @@ impl Candidate {
             role: watch::Sender::new(Role::Standby),
             problem: std::sync::Mutex::default(),
         }
-    }
-
-    /// Time for clients to read pending answers when it stops.
-    pub fn stop_timeout(&self) -> Duration {
-        self.config.timers.stop
     }
 
     /// Alternates between standby and leader, forever.
@@ -215,11 +209,6 @@ impl Candidate {
             condition,
             log,
         })
-    }
-
-    /// The fabric.
-    pub fn fabric(&self) -> &Fabric {
-        &self.config.fabric
     }
 
     /// Its role.

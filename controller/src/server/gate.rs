@@ -73,7 +73,7 @@ impl<A: Send + 'static, B: Send + 'static> tonic::server::UnaryService<A> for Re
         let (candidate, answer) = (Arc::clone(&self.candidate), self.answer);
         async move {
             let snapshot = candidate.snapshot().await?;
-            answer(candidate.fabric(), &snapshot, request.into_inner()).map(Response::new)
+            answer(&candidate.config.fabric, &snapshot, request.into_inner()).map(Response::new)
         }
         .boxed()
     }

@@ -7,9 +7,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use backon::{ConstantBuilder, ExponentialBuilder, Retryable as _};
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinHandle};
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep};
 use ultima_api::client::{Client, ClientError};
 use ultima_api::v1::Attendance;
 use ultima_host::trace::{Clock, Head, TraceFile, WhenFull};
@@ -200,22 +201,28 @@ impl Session {
         job: &str,
         until: Instant,
     ) -> Result<Membership, SessionError> {
-        let (mut pause, mut is_first) = (FIRST_PAUSE, true);
-        loop {
-            let joined = Membership::join(&context.client, job, &context.host, Duration::ZERO);
-            let why = match joined.await {
-                Err(JoinError::Client(error)) if error.is_for_now() => error,
-                joined => return Ok(joined?),
-            };
-            if Instant::now() >= until {
-                return Err(SessionError::NotReady(why));
-            }
+        let join = || Membership::join(&context.client, job, &context.host, Duration::ZERO);
+        let pauses = ExponentialBuilder::new()
+            .with_min_delay(FIRST_PAUSE)
+            .with_max_delay(AGAIN)
+            .without_max_times();
+        let is_for_now =
+            |error: &JoinError| matches!(error, JoinError::Client(error) if error.is_for_now());
+        let joined = join.retry(pauses).when(is_for_now);
+        let joined = joined.adjust(|_, pause| {
+            let left = until.checked_duration_since(Instant::now())?;
+            Some(pause?.min(left))
+        });
+        let mut is_first = true;
+        let joined = joined.notify(|why, _| {
             if std::mem::take(&mut is_first) {
                 (context.notice)(&format!("waiting for a rank on {}: {why}", context.host));
             }
-            sleep_until(until.min(Instant::now() + pause)).await;
-            pause = (2 * pause).min(AGAIN);
-        }
+        });
+        joined.await.map_err(|error| match error {
+            JoinError::Client(error) if error.is_for_now() => SessionError::NotReady(error),
+            error => error.into(),
+        })
     }
 
     fn open(
@@ -385,14 +392,13 @@ impl Session {
             "rank {rank} of epoch {epoch} waits for a place to join again: {why}"
         ));
         let client = &context.client;
-        let membership = loop {
-            match Membership::join(client, job, &context.host, Duration::ZERO).await {
-                Ok(membership) => break membership,
-                Err(JoinError::Client(error)) if error.is_not_found() => return Err(error.into()),
-                Err(error) => tracing::debug!(%error, "no place yet"),
-            }
-            sleep(AGAIN).await;
-        };
+        let join = || Membership::join(client, job, &context.host, Duration::ZERO);
+        let pauses = ConstantBuilder::new().with_delay(AGAIN).without_max_times();
+        let is_deleted =
+            |error: &JoinError| matches!(error, JoinError::Client(error) if error.is_not_found());
+        let membership = join.retry(pauses).when(|error| !is_deleted(error));
+        let membership = membership.notify(|error, _| tracing::debug!(%error, "no place yet"));
+        let membership = membership.await?;
         let Membership {
             rank, epoch, seats, ..
         } = &membership;

@@ -9,7 +9,6 @@ use ultima_grpc::tls::ClientTls;
 use crate::dial::dial;
 pub use crate::dial::endpoint;
 pub use crate::error::{ClientError, EPOCH_OVER, LEADER};
-pub use crate::route::STANDBY_READS;
 use crate::route::{self, Route};
 use crate::v1::{self as api, control_client::ControlClient};
 
@@ -118,7 +117,7 @@ impl Client {
         Ok(Client::over(route, None))
     }
 
-    /// Connects as [`connect_with`](Self::connect_with), but a standby answers [reads](STANDBY_READS) while no controller
+    /// Connects as [`connect_with`](Self::connect_with), but a standby answers the reads that it serves while no controller
     /// leads. It does not know the states of switches and sessions.
     ///
     /// # Errors

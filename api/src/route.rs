@@ -31,21 +31,12 @@ const ANSWER: Duration = Duration::from_secs(2);
 /// Time to wait for controllers that do not answer, once another has answered.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// The calls that a standby answers, too, from the store.
-pub const STANDBY_READS: [&str; 5] = [
-    "ListJobs",
-    "GetJob",
-    "ListSwitches",
-    "GetFabric",
-    "ListEvents",
-];
-
 /// Sends calls to the leader. After a failed call, the next one looks for the leader again.
 #[derive(Clone, Debug)]
 pub struct Route {
     addresses: Arc<[String]>,
     tls: Option<ClientTls>,
-    /// True if a standby may answer [reads](STANDBY_READS) while no controller leads.
+    /// True if a standby may answer the reads that it serves while no controller leads.
     reads_at_standbys: bool,
     known: Arc<AsyncMutex<Known>>,
 }
@@ -68,7 +59,8 @@ impl Route {
         Ok(route)
     }
 
-    /// The same, but standbys answer [reads](STANDBY_READS) while no controller leads. Returns the address of such a standby.
+    /// The same, but a standby answers the reads that it serves while no controller leads. Returns the address of such a
+    /// standby.
     ///
     /// # Errors
     /// No controller answers.
@@ -255,9 +247,7 @@ impl Service<http::Request<Body>> for Route {
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
         let route = self.clone();
         Box::pin(async move {
-            let call = request.uri().path().rsplit('/').next();
-            let is_read = call.is_some_and(|call| STANDBY_READS.contains(&call));
-            let mut server = match route.reads_at_standbys && is_read {
+            let mut server = match route.reads_at_standbys {
                 true => route.reader().await?.channel,
                 false => route.leader().await?,
             };
@@ -270,7 +260,9 @@ impl Service<http::Request<Body>> for Route {
                     if let Some(hint) = response.headers().get(LEADER) {
                         let hint = hint.to_str().ok().filter(|hint| !hint.is_empty());
                         route.forget(hint.map(str::to_owned)).await;
-                        if is_read && !route.reads_at_standbys {
+                        let status = Status::from_header_map(response.headers());
+                        let is_refusal = status.is_some_and(|it| it.code() == Code::Unavailable);
+                        if !is_refusal && !route.reads_at_standbys {
                             let mut status =
                                 Status::unavailable("this controller does not lead any more");
                             let none = MetadataValue::from_static("");

@@ -24,8 +24,8 @@ use ultima_console::units;
 /// Create or resize jobs to match their files
 ///
 /// Creates jobs that do not exist and resizes jobs whose members differ from the file. Jobs that match their file stay
-/// unchanged, so a second run does nothing. If any other field of an existing job differs, the command changes nothing
-/// and exits with code 5: delete the job first, or correct the file.
+/// unchanged, so a second run does nothing. If any other field of an existing job differs, the command names it, leaves this
+/// job alone, and ends with exit code 1, or 5 if it changed no other job: delete the job first, or correct the file.
 ///
 /// With `--prune`, jobs that no file names are deleted first, after a check that the others fit then.
 #[derive(clap::Args)]
@@ -35,9 +35,11 @@ use ultima_console::units;
         ultima apply -f jobs.yaml --wait 120s")]
 pub struct Arguments {
     /// YAML file with one or more jobs, as for `ultima job create`, or a folder of such files; `-` reads standard input.
-    /// Repeatable
-    #[arg(short, long, value_name = "FILE", required = true)]
+    /// Repeatable; `FILE` alone is the same
+    #[arg(short, long, value_name = "FILE", required_unless_present = "words")]
     file: Vec<PathBuf>,
+    #[arg(value_name = "FILE", hide = true)]
+    words: Vec<PathBuf>,
     /// Also delete all jobs of the controller that no file names
     #[arg(long)]
     prune: bool,
@@ -63,7 +65,7 @@ struct Report<'a> {
 
 /// Runs the command.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let written = desired::read(&arguments.file)?;
+    let written = desired::read(&[&arguments.file[..], &arguments.words].concat())?;
     desired::check_names(&written)?;
     crate::runtime::runtime()?.block_on(apply(arguments, &written))
 }
@@ -94,18 +96,6 @@ async fn apply(arguments: &Arguments, written: &[WrittenJob]) -> Result<ExitCode
         refusal::mark_rejected(&mut jobs, &plan);
         print(jobs, Some(document::Plan::from(&plan)))?;
         return Ok(exit.into());
-    }
-    let differ = compared
-        .found
-        .iter()
-        .filter(|job| job.action == Action::Differs);
-    let differ: Vec<String> = differ.map(|job| job.name.clone()).collect();
-    if !differ.is_empty() {
-        print(compared.forecast().0, None)?;
-        let differ = differ.join(", ");
-        bail!(Exit::Rejected.because(format!(
-            "nothing was changed: the file differs from {differ}"
-        )));
     }
     let Compared {
         found: mut jobs,
@@ -138,6 +128,8 @@ async fn apply(arguments: &Arguments, written: &[WrittenJob]) -> Result<ExitCode
     let created = creation::create(&client, written, &missing, bound).await;
     let mut created = created.map_err(|error| so_far(&jobs, error))?;
     jobs.extend((created.iter()).map(|job| Applied::new(&job.name, Action::Created)));
+    let differ = names(&jobs, &[Action::Differs]);
+    let is_changed = !names(&jobs, &CHANGED).is_empty();
     print(jobs, None)?;
     creation::ready(&client, &mut created, bound).await?;
     if let Some(bound) = bound.filter(|bound| !bound.limit.is_zero()) {
@@ -145,16 +137,28 @@ async fn apply(arguments: &Arguments, written: &[WrittenJob]) -> Result<ExitCode
         wait::changed(&client, &resized.collect::<Vec<_>>(), bound).await?;
         wait::joined(&client, &mut created, bound).await?;
     }
-    Ok(Exit::Success.into())
+    let problem =
+        format!("the file differs from {differ}; delete the job first, or correct the file");
+    match (differ.is_empty(), is_changed) {
+        (true, _) => Ok(Exit::Success.into()),
+        (false, true) => bail!(Exit::Failure.because(format!("the rest was applied: {problem}"))),
+        (false, false) => bail!(Exit::Rejected.because(format!("nothing was changed: {problem}"))),
+    }
+}
+
+/// The actions that change something.
+const CHANGED: [Action; 3] = [Action::Created, Action::Deleted, Action::Resized];
+
+/// The names of the jobs with one of these actions, as a list.
+fn names(jobs: &[Applied], actions: &[Action]) -> String {
+    let jobs = jobs.iter().filter(|job| actions.contains(&job.action));
+    let names: Vec<&str> = jobs.map(|job| job.name.as_str()).collect();
+    names.join(", ")
 }
 
 /// Adds the names of the jobs that were deleted, created or resized before the error.
 fn so_far(jobs: &[Applied], error: anyhow::Error) -> anyhow::Error {
-    use Action::{Created, Deleted, Resized};
-    let is_done = |job: &&Applied| matches!(job.action, Created | Deleted | Resized);
-    let done: Vec<&str> = (jobs.iter().filter(is_done))
-        .map(|job| job.name.as_str())
-        .collect();
+    let done = names(jobs, &CHANGED);
     let may_be_done = error
         .downcast_ref::<ClientError>()
         .is_some_and(ClientError::may_be_done);
@@ -162,10 +166,7 @@ fn so_far(jobs: &[Applied], error: anyhow::Error) -> anyhow::Error {
         // The error itself says that the outcome is unknown.
         true if may_be_done => error,
         true => error.context("nothing was changed"),
-        false => error.context(HalfDone(format!(
-            "applied {}, then failed",
-            done.join(", ")
-        ))),
+        false => error.context(HalfDone(format!("applied {done}, then failed"))),
     }
 }
 

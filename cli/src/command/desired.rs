@@ -126,6 +126,8 @@ pub fn compare(written: &[WrittenJob], existing: &[api::Job]) -> Compared {
         let parts = request.names();
         let known = parts.iter().find_map(|name| named(name));
         let seed = known.map_or_else(rand::random, |job| job.seed);
+        let others = compared.found.len();
+        let complete = compared.missing.len();
         // A job that is not part of a grid gets its seed from the controller.
         for spec in request.jobs(seed) {
             let Some(job) = named(&spec.name) else {
@@ -155,6 +157,18 @@ pub fn compare(written: &[WrittenJob], existing: &[api::Job]) -> Compared {
                 differs,
                 ..Applied::new(&spec.name, action)
             });
+        }
+        // The jobs of a grid are equal.
+        if compared.found[others..]
+            .iter()
+            .any(|job| job.action == Action::Differs)
+        {
+            let missing = compared.missing.drain(complete..);
+            let left_out = missing.map(|spec| Applied {
+                differs: vec!["the grid's other jobs differ from the file".to_owned()],
+                ..Applied::new(&spec.name, Action::Differs)
+            });
+            compared.found.extend(left_out);
         }
     }
     compared

@@ -2,7 +2,6 @@
 
 use crate::runtime::run_beside;
 use std::collections::HashSet;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use ultima_console::input;
@@ -65,9 +64,8 @@ enum Command {
         "                              # and per position in groups (NAME.column0, ...); default: none"
     ))]
     Create {
-        /// YAML file of the job; `-` reads standard input
-        #[arg(short, long, value_name = "FILE")]
-        file: PathBuf,
+        #[command(flatten)]
+        file: input::File,
         /// Wait at most TIME, such as 60s, until all members have joined; 0: do not wait for the switches either. After that
         /// time the job remains [default: wait at most 15s until the job is ready]
         #[arg(long, value_name = "TIME", value_parser = units::duration)]
@@ -149,7 +147,7 @@ enum Command {
 pub fn run(arguments: Arguments) -> Result<ExitCode> {
     // The file comes first: its errors need no controller.
     let written = match &arguments.command {
-        Command::Create { file, .. } => Some(only_one(file)?),
+        Command::Create { file, .. } => Some(only_one(file.path())?),
         _ => None,
     };
     // For the whole command.

@@ -103,14 +103,22 @@ pub fn mark_rejected(jobs: &mut [Applied], plan: &api::PlanResponse) {
     }
 }
 
-/// The exit code of the command that this is the plan of: that of the first rejection, or [`Exit::Failure`] if a job is resized before it.
+/// The exit code of the command that this is the plan of: that of the first rejection, or [`Exit::Failure`] if a job is resized before
+/// it, or other jobs are changed and one cannot be.
 pub fn exit_of_plan(plan: &api::PlanResponse, jobs: &[Applied]) -> Exit {
-    if jobs.iter().any(|job| job.action == Action::Differs) {
-        return Exit::Rejected;
-    }
     let is_rejected = |job: &api::PlannedJob| !job.refusal.is_empty();
     let Some(at) = plan.jobs.iter().position(is_rejected) else {
-        return Exit::Success;
+        let is = |action: Action| jobs.iter().any(|job| job.action == action);
+        let changes = [
+            Action::WouldBeCreated,
+            Action::WouldBeResized,
+            Action::WouldBeDeleted,
+        ];
+        return match (is(Action::Differs), changes.into_iter().any(is)) {
+            (false, _) => Exit::Success,
+            (true, true) => Exit::Failure,
+            (true, false) => Exit::Rejected,
+        };
     };
     // Jobs are resized one by one, but created together.
     let is_resized = |planned: &api::PlannedJob| {
@@ -264,8 +272,12 @@ weight: 3
                 Action::WouldBeRejected
             ]
         );
-        let differs = [Applied::new("other", Action::Differs)];
-        assert_eq!(exit(&[missing], &differs), Exit::Rejected);
+        let differs = || Applied::new("other", Action::Differs);
+        let created = Applied::new("new", Action::WouldBeCreated);
+        assert_eq!(exit(&[], &[differs()]), Exit::Rejected);
+        assert_eq!(exit(&[missing], &[differs()]), Exit::NotFound);
+        let plan = [planned("new", Code::Ok)];
+        assert_eq!(exit(&plan, &[differs(), created]), Exit::Failure);
     }
 
     #[test]

@@ -105,25 +105,42 @@ fn a_second_apply_changes_nothing() {
             "{text}"
         );
 
-        // A difference other than the members is an error, and nothing changes.
+        // A difference other than the members is an error, and the grid stays as it is.
+        job(&["delete", "grid.row1"]);
         let weight = "weight: 4\n---\nname: new\nmembers: [h3, h4]";
         write(&JOBS.replace("weight: 3", weight));
-        let refused = output(&["apply", "-f", file, "--controller", &address]);
-        assert_eq!(refused.status.code(), Some(5));
-        let text = String::from_utf8(refused.stdout).expect("text");
+        let apply = |options: &[&str]| {
+            let apply = ["apply", "-f", file, "--controller", &address];
+            let output = output(&[&apply, options].concat());
+            let text = [output.stdout, output.stderr].concat();
+            let text = String::from_utf8(text).expect("text");
+            (output.status.code().expect("it ends"), text)
+        };
+        let (code, text) = apply(&["--dry-run"]);
+        assert_eq!(code, 1, "{text}");
+        assert!(text.contains("new: would be created\n"), "{text}");
+        let grid = "grid.row0, grid.column0, grid.column1, grid.row1";
+        let why =
+            format!("the file differs from {grid}; delete the job first, or correct the file\n");
+        let (code, text) = apply(&[]);
+        assert_eq!(code, 1, "{text}");
         let differs = format!("grid.row0: {file}:7:9: weight is 3, but the file has 4; ");
         assert!(text.contains(&differs), "{text}");
-        assert!(text.contains("new: would be created\n"), "{text}");
-        let error = String::from_utf8(refused.stderr).expect("text");
-        assert_eq!(
-            error,
-            "error: nothing was changed: the file differs from grid.row0, grid.row1, grid.column0, grid.column1\n"
+        assert!(text.contains("new: created\n"), "{text}");
+        assert!(
+            text.ends_with(&format!("error: the rest was applied: {why}")),
+            "{text}"
         );
-        assert!(!job(&["show", "new"]).status.success());
+        assert!(!job(&["show", "grid.row1"]).status.success());
+        let (code, text) = apply(&[]);
+        assert_eq!(code, 5, "{text}");
+        assert!(
+            text.ends_with(&format!("error: nothing was changed: {why}")),
+            "{text}"
+        );
         write(&JOBS.replace("weight: 3", ""));
-        let refused = output(&["apply", "-f", file, "--controller", &address]);
-        assert_eq!(refused.status.code(), Some(5));
-        let text = String::from_utf8(refused.stdout).expect("text");
+        let (code, text) = apply(&["--dry-run"]);
+        assert_eq!(code, 5, "{text}");
         assert!(text.contains("weight is 3, but the default is 1"), "{text}");
     });
 }

@@ -86,7 +86,7 @@ fn each_command_has_a_man_page() {
     assert!(output(&["man", path]).status.success());
     for (page, part) in [
         ("ultima.1", "AllReduce for distributed training"),
-        ("ultima-job-create.1", "YAML file of the job"),
+        ("ultima-job-create.1", "YAML file; "),
         ("ultima-get.1", "no\\-headers"),
     ] {
         let text = std::fs::read_to_string(folder.path().join(page)).expect(page);

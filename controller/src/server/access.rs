@@ -11,7 +11,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use futures_util::future::{Either, Ready, ready};
+use futures_util::future::{BoxFuture, ready};
+use futures_util::{FutureExt as _, TryFutureExt as _};
+use http_body_util::BodyExt as _;
 use tonic::body::Body;
 use tonic::codegen::{Service, http};
 use tonic::server::NamedService;
@@ -23,7 +25,7 @@ use ultima_planner::job::Job;
 use webpki::EndEntityCert;
 
 use super::call_rates::CallRates;
-use super::connections::Peer;
+use super::connections::{InProgress, Peer};
 use super::error::JobRequestError;
 
 use Role::{Agent, Controller, Operator, Viewer};
@@ -195,18 +197,27 @@ fn identity_of(certificate: &CertificateDer<'_>) -> Option<Identity> {
 ///
 /// # Errors
 /// The status for the caller.
-pub fn admit<B>(rates: &CallRates, request: &http::Request<B>) -> Result<Caller, Status> {
+pub fn admit<B>(
+    rates: &CallRates,
+    request: &http::Request<B>,
+) -> Result<(Caller, InProgress), Status> {
     let extensions = request.extensions();
-    let tls = extensions.get::<TlsConnectInfo<Peer>>();
-    if let Some(peer) = tls.map(|tls| tls.get_ref()).or(extensions.get()) {
-        peer.asks();
-    }
     let caller = Caller::of(extensions)?;
+    let is_operator = match &caller {
+        Caller::Certified(identity) => !matches!(identity.role, Agent | Viewer),
+        Caller::Trusted { .. } => true,
+    };
+    let tls = extensions.get::<TlsConnectInfo<Peer>>();
+    let peer = tls.map(TlsConnectInfo::get_ref).or(extensions.get());
+    let in_progress = peer.and_then(|peer: &Peer| peer.asks(is_operator));
+    let in_progress = in_progress.ok_or_else(|| {
+        Status::resource_exhausted("too many connections of agents and viewers; close some")
+    })?;
     if let Caller::Certified(identity) = &caller {
         rates.count(identity, Instant::now())?;
     }
     caller.may_call(request.uri().path())?;
-    Ok(caller)
+    Ok((caller, in_progress))
 }
 
 /// A service that only callers with the right role reach, and not too often. Requests carry their [`Caller`].
@@ -231,10 +242,11 @@ impl<S: NamedService> NamedService for Guard<S> {
 impl<S> Service<http::Request<Body>> for Guard<S>
 where
     S: Service<http::Request<Body>, Response = http::Response<Body>, Error = Infallible>,
+    S::Future: Send + 'static,
 {
     type Response = http::Response<Body>;
     type Error = Infallible;
-    type Future = Either<Ready<Result<Self::Response, Infallible>>, S::Future>;
+    type Future = BoxFuture<'static, Result<Self::Response, Infallible>>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         self.service.poll_ready(context)
@@ -242,11 +254,19 @@ where
 
     fn call(&mut self, mut request: http::Request<Body>) -> Self::Future {
         match admit(&self.rates, &request) {
-            Ok(caller) => {
+            Ok((caller, in_progress)) => {
                 request.extensions_mut().insert(caller);
-                Either::Right(self.service.call(request))
+                let answer = self.service.call(request);
+                // Until the client has the whole answer.
+                let hold = |body: Body| {
+                    Body::new(body.map_frame(move |frame| {
+                        let _ = &in_progress;
+                        frame
+                    }))
+                };
+                answer.map_ok(|answer| answer.map(hold)).boxed()
             }
-            Err(refused) => Either::Left(ready(Ok(refused.into_http()))),
+            Err(refused) => ready(Ok(refused.into_http())).boxed(),
         }
     }
 }

@@ -8,7 +8,6 @@ use tokio::sync::watch;
 use tonic::Status;
 use ultima_api::v1::control_server::ControlServer;
 use ultima_api::v1::{self as api, Role as ApiRole};
-use ultima_planner::fabric::Fabric;
 use ultima_planner::routing::Routes;
 
 use super::condition::Condition;
@@ -42,7 +41,7 @@ enum Role {
 
 /// One of several controllers.
 pub(super) struct Candidate {
-    config: Config,
+    pub config: Config,
     election: Election,
     role: watch::Sender<Role>,
     /// Why it could not lead.
@@ -93,11 +92,6 @@ impl Candidate {
             role: watch::Sender::new(Role::Standby),
             problem: std::sync::Mutex::default(),
         }
-    }
-
-    /// Time for clients to read pending answers when it stops.
-    pub fn stop_timeout(&self) -> Duration {
-        self.config.timers.stop
     }
 
     /// Alternates between standby and leader, forever.
@@ -193,7 +187,8 @@ impl Candidate {
         }
     }
 
-    /// The committed state, for a standby: it reads it from etcd, and plans the jobs' paths as if no element were down.
+    /// The committed state, for a standby: it reads it from etcd, and plans the jobs' paths around the elements that are down in the
+    /// stored events.
     pub async fn snapshot(&self) -> Result<Snapshot, Status> {
         let stored = etcd::read(&self.election).await;
         let stored = stored.map_err(|error| Status::unavailable(error.to_string()))?;
@@ -205,8 +200,8 @@ impl Candidate {
         } = &self.config;
         let log = EventLog::restored(&stored.events);
         let mut condition = Condition::new(fabric, self.config.damping, &stored.drained);
-        let routes = Routes::new(fabric, condition.health());
         condition.restore(fabric, logged_states(fabric, &log), Instant::now());
+        let routes = Routes::new(fabric, condition.health());
         let registry =
             Registry::restore_what_fits(fabric, routes, program.names(), stored, timers.members);
         Ok(Snapshot {
@@ -214,11 +209,6 @@ impl Candidate {
             condition,
             log,
         })
-    }
-
-    /// The fabric.
-    pub fn fabric(&self) -> &Fabric {
-        &self.config.fabric
     }
 
     /// Its role.

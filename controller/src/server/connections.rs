@@ -1,7 +1,8 @@
 //! The control API's open connections: how many there are, and how long one may stay silent.
 //!
 //! A connection has [`FIRST_REQUEST`] to carry its first request, TLS handshake included. Where no room is left, the oldest
-//! connection without a request ends for a new one, so idle connections keep no client out.
+//! connection without a request ends for a new one, so idle connections keep no client out. Agents and viewers leave some places to
+//! operators. Later on, a connection ends when it has had no request in progress for a while (`Timers::connection`).
 //!
 //! Data that a client sends after a TLS handshake that the server refuses must not make the system reset the connection before the
 //! client has read why (the alert), so such a connection is read until the client closes it, for at most [`LINGER`].
@@ -10,8 +11,8 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::net::IpAddr;
 use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use std::{io, mem};
@@ -20,7 +21,7 @@ use futures_util::{FutureExt as _, future};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{Sleep, sleep, timeout};
+use tokio::time::{Instant, Sleep, sleep, timeout};
 use tonic::transport::server::Connected;
 
 use super::lock::lock;
@@ -41,6 +42,8 @@ pub struct Limits {
     pub total: usize,
     /// The most connections from one IP address.
     pub from_one: usize,
+    /// The most connections of agents and viewers. The other places are for operators.
+    pub shared: usize,
 }
 
 impl Limits {
@@ -48,8 +51,11 @@ impl Limits {
     /// store.
     pub fn of(files: usize) -> Self {
         let total = files.saturating_sub((files / 8).max(16)).max(4);
-        let from_one = total.div_ceil(2).min(MOST_FROM_ONE);
-        Limits { total, from_one }
+        Limits {
+            total,
+            from_one: total.div_ceil(2).min(MOST_FROM_ONE),
+            shared: total - total.div_ceil(4),
+        }
     }
 }
 
@@ -57,6 +63,8 @@ impl Limits {
 #[derive(Clone, Debug)]
 pub struct Connections {
     limits: Limits,
+    /// The longest time without a request in progress.
+    idle: Duration,
     open: Arc<Mutex<Open>>,
 }
 
@@ -71,7 +79,9 @@ struct Open {
 #[derive(Debug)]
 struct Entry {
     from: Option<IpAddr>,
-    has_asked: Arc<AtomicBool>,
+    requests: Weak<AtomicU64>,
+    /// True if it has one of the places of agents and viewers.
+    is_shared: bool,
     /// Dropping it ends the connection.
     _end: oneshot::Sender<Infallible>,
 }
@@ -79,7 +89,7 @@ struct Entry {
 impl Open {
     /// Ends the oldest connection without a request, of one address or of all. Returns false if there is none.
     fn evict(&mut self, from: Option<IpAddr>) -> bool {
-        let is_silent = |entry: &Entry| !entry.has_asked.load(Ordering::Relaxed);
+        let is_silent = |entry: &Entry| count(&entry.requests) == 0;
         let of_it = |entry: &Entry| from.is_none() || entry.from == from;
         let silent = (self.entries.iter()).find(|(_, entry)| of_it(entry) && is_silent(entry));
         let serial = silent.map(|(serial, _)| *serial);
@@ -88,9 +98,10 @@ impl Open {
 }
 
 impl Connections {
-    pub fn new(limits: Limits) -> Self {
+    pub fn new(limits: Limits, idle: Duration) -> Self {
         Connections {
             limits,
+            idle,
             open: Arc::default(),
         }
     }
@@ -111,24 +122,22 @@ impl Connections {
         open.count += 1;
         let serial = open.count;
         let (end, ended) = oneshot::channel();
-        let peer = Peer {
-            is_remote: from.is_some_and(|from| !from.to_canonical().is_loopback()),
-            ..Peer::default()
-        };
+        let requests = Arc::default();
         let entry = Entry {
             from,
-            has_asked: Arc::clone(&peer.has_asked),
+            requests: Arc::downgrade(&requests),
+            is_shared: false,
             _end: end,
         };
         open.entries.insert(serial, entry);
         drop(open);
         Some(Connection {
             stream,
-            peer,
-            silence: Some(Silence {
-                longest: Box::pin(sleep(FIRST_REQUEST)),
-                ended,
-            }),
+            requests,
+            seen: 0,
+            is_remote: from.is_some_and(|from| !from.to_canonical().is_loopback()),
+            longest: Box::pin(sleep(FIRST_REQUEST)),
+            ended,
             _server: None,
             admission: Some(Admission {
                 connections: self.clone(),
@@ -147,11 +156,19 @@ impl Connections {
     }
 }
 
+/// The number of requests of a connection so far.
+fn count(requests: &Weak<AtomicU64>) -> u64 {
+    let requests = requests.upgrade();
+    requests.map_or(0, |it| it.load(Ordering::Relaxed))
+}
+
 /// The state of a connection that its requests carry.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Peer {
-    has_asked: Arc<AtomicBool>,
+    requests: Weak<AtomicU64>,
     is_remote: bool,
+    connections: Connections,
+    serial: u64,
 }
 
 impl Peer {
@@ -160,11 +177,27 @@ impl Peer {
         self.is_remote
     }
 
-    /// Records a request. The connection may then stay silent.
-    pub fn asks(&self) {
-        self.has_asked.store(true, Ordering::Relaxed);
+    /// Records a request, which is in progress until the result is dropped. None if it is the first one, and only places for operators
+    /// are left.
+    pub fn asks(&self, is_operator: bool) -> Option<InProgress> {
+        if count(&self.requests) == 0 {
+            let mut open = self.connections.lock();
+            let shared = open.entries.values().filter(|entry| entry.is_shared);
+            if !is_operator && shared.count() >= self.connections.limits.shared {
+                return None;
+            }
+            let entry = open.entries.get_mut(&self.serial)?;
+            entry.is_shared = !is_operator;
+        }
+        let requests = self.requests.upgrade()?;
+        requests.fetch_add(1, Ordering::Relaxed);
+        Some(InProgress(requests))
     }
 }
+
+/// A request in progress: its connection stays open.
+#[derive(Clone, Debug)]
+pub struct InProgress(#[expect(dead_code, reason = "counted by its connection")] Arc<AtomicU64>);
 
 /// A stream of bytes in both directions: TCP, or a Unix socket.
 pub trait Io: AsyncRead + AsyncWrite + Unpin + Send {}
@@ -174,19 +207,19 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Io for S {}
 /// An admitted connection.
 pub struct Connection {
     stream: Box<dyn Io>,
-    peer: Peer,
-    /// None after the first request.
-    silence: Option<Silence>,
+    /// The number of requests so far. Each one in progress has a clone.
+    requests: Arc<AtomicU64>,
+    /// The number at the last check.
+    seen: u64,
+    is_remote: bool,
+    /// The time until it must carry a request.
+    longest: Pin<Box<Sleep>>,
+    /// Ready when another connection needs the room.
+    ended: oneshot::Receiver<Infallible>,
     /// Dropped with the connection.
     _server: Option<mpsc::Sender<Infallible>>,
     /// None after it has been silent for too long, or when another connection needs the room.
     admission: Option<Admission>,
-}
-
-struct Silence {
-    longest: Pin<Box<Sleep>>,
-    /// Ready when another connection needs the room.
-    ended: oneshot::Receiver<Infallible>,
 }
 
 struct Admission {
@@ -202,12 +235,13 @@ impl Drop for Admission {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        let (Some(silence), Some(admission)) = (self.silence.take(), self.admission.take()) else {
+        let has_asked = self.requests.load(Ordering::Relaxed) > 0;
+        let Some(admission) = self.admission.take().filter(|_| !has_asked) else {
             return;
         };
-        let has_asked = self.peer.has_asked.load(Ordering::Relaxed);
-        if !has_asked && let Ok(runtime) = Handle::try_current() {
+        if let Ok(runtime) = Handle::try_current() {
             let mut stream = mem::replace(&mut self.stream, Box::new(tokio::io::empty()));
+            let ended = mem::replace(&mut self.ended, oneshot::channel().1);
             runtime.spawn(async move {
                 // It stays admitted, and ends for a new connection as it did before.
                 let _admission = admission;
@@ -215,7 +249,7 @@ impl Drop for Connection {
                     stream.shutdown().await?;
                     tokio::io::copy(&mut stream, &mut tokio::io::sink()).await
                 };
-                let _ = future::select(pin!(timeout(LINGER, discard)), silence.ended).await;
+                let _ = future::select(pin!(timeout(LINGER, discard)), ended).await;
             });
         }
     }
@@ -228,22 +262,23 @@ impl Connection {
         self
     }
 
-    /// Fails when the connection has been silent for too long.
+    /// Fails when the connection has been silent for too long, or another one needs the room.
     fn check(&mut self, context: &mut Context<'_>) -> io::Result<()> {
-        if let Some(silence) = &mut self.silence {
-            let is_evicted = silence.ended.poll_unpin(context).is_ready();
-            let has_asked = self.peer.has_asked.load(Ordering::Relaxed);
-            let is_over = !has_asked && silence.longest.poll_unpin(context).is_ready();
-            if is_evicted || is_over {
-                self.admission = None;
-            }
-            if has_asked || is_evicted || is_over {
-                self.silence = None;
-            }
+        let over = || io::ErrorKind::TimedOut.into();
+        let admission = self.admission.as_ref().ok_or_else(over)?;
+        let count = self.requests.load(Ordering::Relaxed);
+        if count > 0 && (count != self.seen || Arc::strong_count(&self.requests) > 1) {
+            self.seen = count;
+            let idle = admission.connections.idle;
+            self.longest.as_mut().reset(Instant::now() + idle);
         }
-        match self.admission {
-            None => Err(io::ErrorKind::TimedOut.into()),
-            Some(_) => Ok(()),
+        let is_evicted = self.ended.poll_unpin(context).is_ready();
+        match is_evicted || self.longest.poll_unpin(context).is_ready() {
+            true => {
+                self.admission = None;
+                Err(over())
+            }
+            false => Ok(()),
         }
     }
 }
@@ -252,7 +287,14 @@ impl Connected for Connection {
     type ConnectInfo = Peer;
 
     fn connect_info(&self) -> Peer {
-        self.peer.clone()
+        let admission = self.admission.as_ref();
+        let admission = admission.expect("it was admitted just now");
+        Peer {
+            requests: Arc::downgrade(&self.requests),
+            is_remote: self.is_remote,
+            connections: admission.connections.clone(),
+            serial: admission.serial,
+        }
     }
 }
 
@@ -308,7 +350,10 @@ mod tests {
     const LIMITS: Limits = Limits {
         total: 3,
         from_one: 2,
+        shared: 1,
     };
+
+    const IDLE: Duration = Duration::from_secs(30);
 
     fn address(last: u8) -> Option<IpAddr> {
         Some(Ipv4Addr::new(10, 0, 0, last).into())
@@ -327,37 +372,82 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_connection_without_a_request_ends_and_one_with_a_request_stays() {
-        let connections = Connections::new(LIMITS);
+        let connections = Connections::new(LIMITS, IDLE);
         let (mut ours, mut theirs) = (Vec::new(), Vec::new());
         for _ in 0..2 {
             let (one, other) = duplex(64);
             theirs.push(other);
             ours.push(connections.admit(Box::new(one), address(1)).expect("room"));
         }
-        ours[1].connect_info().asks();
+        ours[1].connect_info().asks(true);
         tokio::time::advance(FIRST_REQUEST).await;
         assert_eq!([0, 1].map(|at| is_ended(&mut ours[at])), [true, false]);
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_without_a_request_in_progress_ends() {
+        let connections = Connections::new(LIMITS, IDLE);
+        let (one, _other) = duplex(64);
+        let mut connection = connections.admit(Box::new(one), None).expect("room");
+        let peer = connection.connect_info();
+        let mut is_ended_after = async |pause: Duration| {
+            tokio::time::advance(pause).await;
+            is_ended(&mut connection)
+        };
+        let request = peer.asks(false).expect("room");
+        assert!(!is_ended_after(Duration::ZERO).await);
+        assert!(!is_ended_after(2 * IDLE).await, "a request is in progress");
+        drop(request);
+        assert!(!is_ended_after(IDLE / 2).await);
+        // A short one, which no check sees in progress.
+        peer.asks(false);
+        for (pause, ends) in [(Duration::ZERO, false), (IDLE / 2, false), (IDLE / 2, true)] {
+            assert_eq!(is_ended_after(pause).await, ends, "{pause:?}");
+        }
+    }
+
     #[tokio::test]
     async fn a_new_connection_replaces_the_oldest_silent_one() {
-        let connections = Connections::new(LIMITS);
+        let connections = Connections::new(LIMITS, IDLE);
         let (one, _other) = duplex(64);
         let mut silent = connections.admit(Box::new(one), address(1)).expect("room");
         let (two, _other) = duplex(64);
         let mut asked = connections.admit(Box::new(two), address(1)).expect("room");
-        asked.connect_info().asks();
+        asked.connect_info().asks(true);
         let third = connections.admit(stream(), address(1)).expect("room");
         assert!(is_ended(&mut silent), "one address has two places");
         assert!(!is_ended(&mut asked));
-        third.connect_info().asks();
+        third.connect_info().asks(true);
         assert!(connections.admit(stream(), address(1)).is_none());
         // Another address has the third place of all, but not a fourth.
         let other = connections.admit(stream(), address(2)).expect("room");
-        other.connect_info().asks();
+        other.connect_info().asks(true);
         assert!(connections.admit(stream(), None).is_none());
         drop(asked);
         assert!(connections.admit(stream(), None).is_some());
+    }
+
+    #[tokio::test]
+    async fn agents_and_viewers_leave_places_to_operators() {
+        let connections = Connections::new(LIMITS, IDLE);
+        let admit = |last| {
+            let connection = connections.admit(stream(), address(last));
+            connection.expect("room")
+        };
+        let (one, two) = (admit(1), admit(2));
+        let (first, second) = (one.connect_info(), two.connect_info());
+        assert!(first.asks(false).is_some() && first.asks(false).is_some());
+        let refused = second.asks(false);
+        assert!(refused.is_none(), "the place of agents is taken");
+        // It ends for an operator's connection.
+        let operators = [admit(3), admit(4)];
+        for operator in &operators {
+            operator.connect_info().asks(true).expect("room");
+        }
+        assert!(connections.admit(stream(), address(5)).is_none());
+        drop((one, operators));
+        let next = admit(6);
+        assert!(next.connect_info().asks(false).is_some());
     }
 
     #[test]
@@ -366,7 +456,7 @@ mod tests {
             let limits = Limits::of(files);
             assert_eq!(limits.total, total, "{files}");
             assert!((1..=MOST_FROM_ONE).contains(&limits.from_one));
-            assert!(limits.from_one < limits.total);
+            assert!(limits.from_one < limits.total && limits.shared < limits.total);
         }
     }
 }

@@ -24,8 +24,8 @@ use super::messages::{all_jobs, job_named, switch_of};
 use super::registry::record::Record;
 use super::service_fabric::fabric_of;
 
-/// Passes calls to the controller while it leads; a standby answers [reads](ultima_api::client::STANDBY_READS), and other calls
-/// with the leader's address.
+/// Passes calls to the controller while it leads. A standby answers some reads, and refuses other calls with the leader's
+/// address.
 #[derive(Clone)]
 pub struct Gate {
     candidate: Arc<Candidate>,
@@ -73,7 +73,7 @@ impl<A: Send + 'static, B: Send + 'static> tonic::server::UnaryService<A> for Re
         let (candidate, answer) = (Arc::clone(&self.candidate), self.answer);
         async move {
             let snapshot = candidate.snapshot().await?;
-            answer(candidate.fabric(), &snapshot, request.into_inner()).map(Response::new)
+            answer(&candidate.config.fabric, &snapshot, request.into_inner()).map(Response::new)
         }
         .boxed()
     }

@@ -21,7 +21,7 @@ use super::proof::{Proof, check_member};
 use super::registry::Registry;
 use super::registry::epochs::EpochRef;
 use super::registry::record::{Record, Stage};
-use super::report::{record_key, report_member};
+use super::report::{record_key, report_installed};
 use super::seats::{Attempt, Joiner, NoSeat, Taken};
 
 /// The shortest wait of a join for the switches, or for an epoch that replaces another one: most take
@@ -100,7 +100,7 @@ impl Controller {
         let (job, rank) = (joining.job, joining.taken.rank);
         record_key(self, &state.job, rank);
         if joining.done() {
-            report_member(self, job, rank, Kind::Joined, "");
+            report_installed(self, job, Some(rank), Kind::Joined, "");
         }
         Ok((rank, state, attempt))
     }
@@ -296,7 +296,7 @@ impl Controller {
                     })
                 };
                 self.sessions.remove(job, rank);
-                report_member(self, job, rank, Kind::Left, "");
+                report_installed(self, job, Some(rank), Kind::Left, "");
                 if let Some((next, _)) = becomes {
                     self.seats.keep(next).await?;
                 }

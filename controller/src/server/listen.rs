@@ -225,11 +225,12 @@ impl Listener {
         self,
         mut secured: Secured,
         routes: Routes,
+        idle: Duration,
         stopped: impl Future<Output = ()>,
     ) {
         let files = getrlimit(Resource::RLIMIT_NOFILE).map_or(1024, |(soft, _)| soft);
         let limits = Limits::of(usize::try_from(files).unwrap_or(usize::MAX));
-        let connections = Connections::new(limits);
+        let connections = Connections::new(limits, idle);
         let (accept, _file): (Accept, _) = match self.socket {
             Socket::Tcp(listener) => {
                 let accept = move |context: &mut Context<'_>| {
@@ -327,7 +328,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
         let endpoint = Endpoint::from_shared(endpoint).unwrap();
-        let connections = Connections::new(Limits::of(1024));
+        let connections = Connections::new(Limits::of(1024), KEEPALIVE);
         let mut servers = Servers::new(Routes::default());
         let replaced = servers.begin(&mut Server::builder());
         let mut clients = Vec::new();

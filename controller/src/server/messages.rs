@@ -141,7 +141,9 @@ pub(super) fn job_of(fabric: &Fabric, state: &JobState) -> api::Job {
             id: next.job.id.0.into(),
             members: members(fabric, next),
         }),
-        tree: tree_of(fabric, job),
+        tree: (job.tree().into_iter().flat_map(JobTree::trunks))
+            .map(|trunk| link_of(fabric, trunk))
+            .collect(),
         unfit: String::new(),
         ready: state.status.as_ref().is_some_and(|it| it.is_ready),
         ready_switches: (state.status.as_ref())
@@ -328,12 +330,6 @@ pub(super) fn differences(diff: &Diff, names: &Names) -> Vec<api::Difference> {
         }
     };
     diff.differences().iter().map(difference).collect()
-}
-
-/// The trunks of a job's multicast tree.
-fn tree_of(fabric: &Fabric, job: &Job) -> Vec<api::TreeLink> {
-    let trunks = job.tree().into_iter().flat_map(JobTree::trunks);
-    trunks.map(|trunk| link_of(fabric, trunk)).collect()
 }
 
 /// A trunk's two ends, in the order of its name.

@@ -15,31 +15,17 @@ use super::event_log::EventLog;
 use super::switch::ManagedSwitch;
 use crate::store::{Change, StoreError};
 
-/// Reports an event of a member in an installed epoch.
-pub fn report_member(controller: &Controller, id: JobId, rank: Rank, kind: Kind, reason: &str) {
-    let job = controller
-        .registry()
-        .get(id)
-        .map(|record| Arc::clone(&record.job));
-    if let Some(job) = job {
-        report(controller, &job, kind, Some(rank), None, reason.to_owned());
-    }
-}
-
-/// Reports an event of an installed epoch.
-pub fn report_epoch(
+/// Reports an event of a member in an installed epoch; without a rank, of the epoch.
+pub fn report_installed(
     controller: &Controller,
     id: JobId,
+    rank: Option<Rank>,
     kind: Kind,
-    first: Option<u32>,
-    reason: String,
+    reason: &str,
 ) {
-    let job = controller
-        .registry()
-        .get(id)
-        .map(|record| Arc::clone(&record.job));
+    let job = controller.registry().get(id).map(|it| Arc::clone(&it.job));
     if let Some(job) = job {
-        report(controller, &job, kind, None, first, reason);
+        report(controller, &job, kind, rank, None, reason.to_owned());
     }
 }
 

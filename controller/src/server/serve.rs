@@ -67,11 +67,14 @@ pub async fn serve_on(
     let rates = CallRates::new(config.call_limit);
     let store = match store {
         Some(store) => store,
-        None => {
-            // Jobs in memory end with their controller, and nothing else could remove them.
-            config.take_over |= config.state.is_none();
-            Arc::new(open_store(&config)?)
-        }
+        None => Arc::new(match &config.state {
+            Some(path) => Embedded::open(path)?,
+            None => {
+                // Jobs in memory end with their controller, and nothing else could remove them.
+                config.take_over = true;
+                Embedded::in_memory()?
+            }
+        }),
     };
     // Boxed, because it is large and callers keep it on their stacks.
     let controller = Box::pin(start(config, store, Lead::Alone)).await?;
@@ -133,17 +136,11 @@ fn check_listen(config: &Config) -> Result<(), ServeError> {
     }
 }
 
-fn open_store(config: &Config) -> Result<Embedded, StoreError> {
-    match &config.state {
-        Some(path) => Embedded::open(path),
-        None => Embedded::in_memory(),
-    }
-}
-
 /// The socket and the certificates of a server that does not run yet.
 struct Bound {
     listener: Listener,
     secured: Secured,
+    idle: Duration,
 }
 
 impl Bound {
@@ -151,7 +148,12 @@ impl Bound {
         check_listen(config)?;
         let secured = Secured::new(config.tls.clone())?;
         let listener = listen::bind(&config.listen).await?;
-        Ok(Bound { listener, secured })
+        let idle = config.timers.connection;
+        Ok(Bound {
+            listener,
+            secured,
+            idle,
+        })
     }
 
     /// Serves these routes, the controller's standing, and its metrics.
@@ -162,7 +164,11 @@ impl Bound {
         standing: impl Fn() -> GetStandingResponse + Send + Sync + 'static,
         metrics: impl Fn() -> String + Clone + Send + Sync + 'static,
     ) -> Server {
-        let Bound { listener, secured } = self;
+        let Bound {
+            listener,
+            secured,
+            idle,
+        } = self;
         let leadership = LeadershipServer::new(LeadershipService::new(standing));
         let routes = routes.add_service(Guard::new(leadership, &rates));
         let metrics =
@@ -182,7 +188,7 @@ impl Bound {
         let routes = Routes::from(router);
         let (stop, stopped) = oneshot::channel::<()>();
         let address = listener.address.clone();
-        let task = tokio::spawn(listener.serve(secured, routes, async {
+        let task = tokio::spawn(listener.serve(secured, routes, idle, async {
             // An error means that the handle was dropped, which also stops the server.
             let _ = stopped.await;
         }));
@@ -301,7 +307,8 @@ impl CandidateHandle {
         if let Some(leadership) = self.candidate.step_down() {
             leadership.resign().await;
         }
-        self.server.stop(self.candidate.stop_timeout()).await;
+        let timeout = self.candidate.config.timers.stop;
+        self.server.stop(timeout).await;
     }
 }
 

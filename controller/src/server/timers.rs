@@ -30,6 +30,8 @@ pub struct Timers {
     pub eviction_retry: Duration,
     /// Time for clients to read pending answers when the controller stops.
     pub stop: Duration,
+    /// The time without a request in progress after which a client's connection ends. The client connects again for the next one.
+    pub connection: Duration,
     /// The timers of members.
     pub members: membership::MemberTimers,
 }
@@ -47,6 +49,7 @@ impl Default for Timers {
             events: Duration::from_secs(5),
             eviction_retry: Duration::from_secs(5),
             stop: Duration::from_secs(5),
+            connection: Duration::from_secs(30),
             members: membership::MemberTimers::default(),
         }
     }

@@ -3,8 +3,9 @@
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
+use prost::Message as _;
 use ultima_api::address::Listen;
-use ultima_api::client::Client;
+use ultima_api::client::{Client, ClientError};
 use ultima_api::v1::membership_event::Kind;
 use ultima_api::v1::{self as api, MemberState};
 use ultima_controller::server::JobRequestError;
@@ -123,6 +124,46 @@ async fn standbys_answer_reads() {
     assert_eq!(reasons.collect::<Vec<&str>>(), ["Drained"]);
 }
 
+/// A standby plans jobs around the links that are down in the stored events, as the leader did.
+#[tokio::test]
+async fn a_standby_shows_paths_around_failures() {
+    let Some(mut testbed) = Testbed::new(2).await else {
+        return;
+    };
+    testbed.close_the_ring();
+    let [first, second] = testbed.pair().await;
+    let job = first.client().await.create_job(&group::spec("one")).await;
+    let job = job.unwrap();
+    let address = format!("http://{}", second.handle().address());
+    let standby = api::control_client::ControlClient::connect(address).await;
+    let mut standby = standby.unwrap();
+    let mut tree = async || {
+        let name = "one".into();
+        let job = standby.get_job(api::GetJobRequest { name }).await;
+        job.unwrap().into_inner().tree
+    };
+    assert_eq!(tree().await, job.tree);
+    let [lost, ..] = &job.tree[..] else {
+        panic!("a tree over three switches")
+    };
+    let end = |switch: &str, port| format!("{switch}/{port}");
+    let (from, to) = (end(&lost.from, lost.from_port), end(&lost.to, lost.to_port));
+    let event = api::Event {
+        object: format!("link/{from}-{to}"),
+        reason: "Down".into(),
+        ..api::Event::default()
+    };
+    let events = api::ListEventsResponse {
+        events: vec![event],
+    };
+    let events = String::from_utf8(events.encode_to_vec()).expect("short lengths are ASCII");
+    testbed
+        .etcd
+        .put(&format!("{}/events", group::PREFIX), &events);
+    let around = tree().await;
+    assert!(around.len() == 2 && !around.contains(lost), "{around:?}");
+}
+
 /// The leader stops before its answer arrives; the next leader assigns the same rank.
 #[tokio::test]
 async fn a_rank_whose_answer_was_lost_is_assigned_again() {
@@ -178,8 +219,9 @@ async fn a_partitioned_leader_commits_nothing() {
             return;
         };
         let [old, new] = testbed.pair().await;
-        let client = old.client().await;
-        client.create_job(&group::spec("before")).await.unwrap();
+        let client_of_old = old.client().await;
+        let before = client_of_old.create_job(&group::spec("before")).await;
+        before.unwrap();
         let controller = old.handle().leader().unwrap();
 
         // The switches still answer it.
@@ -222,6 +264,16 @@ async fn a_partitioned_leader_commits_nothing() {
         assert_eq!(testbed.held(), held);
         assert_eq!(names(&client).await, ["before", "after"]);
         assert!(is_standby(&old.standing().await));
+        // A client that is still connected to it takes no answer of a standby, and looks for the leader.
+        let refused = client_of_old.jobs().await.unwrap_err();
+        assert!(
+            matches!(refused, ClientError::Deposed { .. }),
+            "{refused:?}"
+        );
+        assert_eq!(
+            client_of_old.jobs().await.unwrap(),
+            client.jobs().await.unwrap()
+        );
     }
 }
 
@@ -326,9 +378,58 @@ async fn the_loss_of_etcds_leader_loses_no_job() {
     nodes[leader].is_whole().await;
 }
 
-/// Etcd pauses for longer than the lease while clients create jobs. They repeat requests without an answer with the same key.
+/// The controllers that have no etcd for a while.
+#[derive(Clone, Copy, Debug)]
+enum Outage {
+    /// All of them: etcd pauses.
+    Pause,
+    /// All of them: their bytes to etcd are held back, or their connections break.
+    Partition { swallow: bool },
+    /// The leader alone. The standby takes over.
+    PartitionOfLeader,
+}
+
+impl Outage {
+    fn begin(self, testbed: &Testbed) {
+        match self {
+            Outage::Pause => testbed.etcd.pause(true),
+            Outage::Partition { swallow } => {
+                (0..2).for_each(|at| testbed.partition_from_etcd(at, swallow));
+            }
+            Outage::PartitionOfLeader => testbed.partition_from_etcd(0, true),
+        }
+    }
+
+    fn end(self, testbed: &Testbed) {
+        match self {
+            Outage::Pause => testbed.etcd.pause(false),
+            Outage::Partition { .. } | Outage::PartitionOfLeader => {
+                (0..2).for_each(|at| testbed.heal(at));
+            }
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_paused_etcd_loses_and_repeats_no_job() {
+    an_outage_loses_and_repeats_no_job(Outage::Pause).await;
+}
+
+#[tokio::test]
+async fn a_partition_from_etcd_loses_and_repeats_no_job() {
+    for &swallow in ultima_testing::per_run(&[true][..], &[true, false][..]) {
+        an_outage_loses_and_repeats_no_job(Outage::Partition { swallow }).await;
+    }
+}
+
+#[tokio::test]
+async fn a_partition_of_the_leader_loses_and_repeats_no_job() {
+    an_outage_loses_and_repeats_no_job(Outage::PartitionOfLeader).await;
+}
+
+/// Controllers have no etcd for longer than the lease while clients create jobs. The clients repeat requests without an answer
+/// with the same key.
+async fn an_outage_loses_and_repeats_no_job(outage: Outage) {
     let Some(testbed) = Testbed::new(2).await else {
         return;
     };
@@ -348,24 +449,36 @@ async fn a_paused_etcd_loses_and_repeats_no_job() {
         }
     };
     let count = || acknowledged.borrow().len();
-    let pause = async {
+    let interrupt = async {
         until(async || count() >= 4).await;
-        testbed.etcd.pause(true);
-        let pause = ultima_testing::per_run(300, 5000);
-        tokio::time::sleep(LEASE + Duration::from_millis(pause)).await;
-        assert!(
-            !nodes.iter().any(group::Node::is_leader),
-            "leads without a lease"
-        );
-        testbed.etcd.pause(false);
-        count()
+        outage.begin(&testbed);
+        let begun = count();
+        let rest = ultima_testing::per_run(300, 5000);
+        tokio::time::sleep(LEASE + Duration::from_millis(rest)).await;
+        assert!(!nodes[0].is_leader(), "leads without a lease");
+        match outage {
+            Outage::PartitionOfLeader => nodes[1].leads().await,
+            Outage::Pause | Outage::Partition { .. } => {
+                assert!(!nodes[1].is_leader(), "leads without a lease");
+                // Each client may have had a request that was committed.
+                assert!(count() <= begun + 4, "commits without etcd");
+            }
+        }
+        outage.end(&testbed);
+        begun
     };
-    let (paused, ..) = tokio::join!(pause, create("a"), create("b"), create("c"), create("d"));
+    let (begun, ..) = tokio::join!(
+        interrupt,
+        create("a"),
+        create("b"),
+        create("c"),
+        create("d")
+    );
     eprintln!(
-        "{paused} of {} jobs were created before the end of the pause",
+        "{outage:?}: {begun} of {} jobs were created before it",
         count()
     );
-    assert!(paused < count(), "the pause came too late");
+    assert!(begun + 4 < count(), "the outage came too late");
     let mut expected = acknowledged.take();
     expected.sort();
     let found = async |node: &group::Node| {

@@ -1,6 +1,6 @@
 //! A spine ends under a running job.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fs;
 use std::process::Child;
 
@@ -48,7 +48,8 @@ fn a_killed_spine_costs_only_the_operation_in_progress() {
     let (_, pid) = processes.iter().find(is_it).expect("it runs");
     kill(Pid::from_raw(*pid), Signal::SIGKILL).expect("it runs");
 
-    let mut incomplete = BTreeSet::new();
+    // For each operation the number of ranks that lack values.
+    let mut incomplete: BTreeMap<u64, usize> = BTreeMap::new();
     for agent in agents {
         let output = agent.wait_with_output().expect("it ends");
         let report: Value = serde_json::from_str(&printed(&output)).expect("one JSON object");
@@ -61,9 +62,20 @@ fn a_killed_spine_costs_only_the_operation_in_progress() {
             .iter()
             .filter(|it| it["whole"] == false)
             .filter(is_slow);
-        incomplete.extend(lost.map(|it| it["step"].as_u64().expect("a step")));
+        for operation in lost {
+            let step = operation["step"].as_u64().expect("a step");
+            *incomplete.entry(step).or_default() += 1;
+        }
     }
-    let first = *incomplete.first().expect("the spine carried packets");
-    assert!(incomplete.last() <= Some(&(first + 1)), "{incomplete:?}");
+    eprintln!("{incomplete:?}");
+    let (first, ranks) = incomplete
+        .first_key_value()
+        .expect("the spine carried packets");
+    // A second one only if a rank had all of the first one, and had begun the next.
+    let last = if *ranks < 8 { first + 1 } else { *first };
+    assert!(
+        incomplete.keys().all(|step| *step <= last),
+        "{incomplete:?}"
+    );
     lab.down();
 }

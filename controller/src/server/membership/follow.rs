@@ -18,7 +18,7 @@ use super::super::error::JobRequestError;
 use super::super::jobs::epoch_in_span;
 use super::super::notify::pause_after_scan;
 use super::super::registry::record::Record;
-use super::super::report::{report, report_epoch, report_member};
+use super::super::report::{report, report_installed};
 use super::departure::report_obstacle;
 use super::member_messages::{Unmade, beginning, meet, prepare};
 use super::preparation::Preparation;
@@ -98,7 +98,7 @@ async fn until_installed(controller: &Controller, id: JobId, is_new: bool) {
         }
     };
     if is_new && is_installed {
-        report_epoch(controller, id, Kind::Installed, None, String::new());
+        report_installed(controller, id, None, Kind::Installed, "");
     }
 }
 
@@ -260,7 +260,7 @@ async fn decide(controller: &Arc<Controller>, id: JobId, first: u32) -> Then {
         String::new(),
     );
     for (rank, why) in left_out {
-        report_member(controller, of, rank, Kind::LeftOut, &why);
+        report_installed(controller, of, Some(rank), Kind::LeftOut, &why);
     }
     Then::Again
 }

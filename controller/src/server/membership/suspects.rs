@@ -16,7 +16,7 @@ use super::super::lock::lock;
 use super::super::notify::pause_after_scan;
 use super::super::registry::Registry;
 use super::super::registry::record::Stage;
-use super::super::report::report_member;
+use super::super::report::report_installed;
 use super::super::sessions::Sessions;
 use super::change::{JOIN_WAIT, evict_all};
 use super::follow::in_span;
@@ -152,7 +152,7 @@ fn report_suspects(controller: &Controller, id: JobId, changes: Vec<SuspicionCha
             Kind::Suspected => tracing::info!(rank = rank.0, "member suspected"),
             _ => tracing::info!(rank = rank.0, "member no longer suspected"),
         }
-        report_member(controller, id, rank, kind, "");
+        report_installed(controller, id, Some(rank), kind, "");
     }
 }
 

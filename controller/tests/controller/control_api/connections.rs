@@ -1,16 +1,22 @@
 //! Connections of clients.
 
+use std::time::Duration;
+
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
 use tonic::transport::Endpoint;
 use ultima_api::address::Listen;
 use ultima_api::client::Client;
 use ultima_api::v1 as api;
 use ultima_api::v1::control_client::ControlClient;
-use ultima_controller::server;
-use ultima_controller::server::Config;
+use ultima_api::v1::membership_event::Kind;
+use ultima_controller::server::{self, Config, Timers};
 
 use super::{LONG, spec, start};
 use crate::chaos::ChaosSwitch;
 use crate::target::Target;
+use crate::testbed::{TIMERS, until_event};
 
 /// The client's kernel acknowledges, but the client reads nothing.
 #[tokio::test]
@@ -37,6 +43,53 @@ async fn a_client_that_reads_nothing_does_not_delay_the_stop() {
     let _members = rpc.clone().watch_job(watches_job).await.unwrap();
     let stopped = tokio::time::timeout(LONG, handle.stop()).await;
     stopped.expect("it stops");
+}
+
+/// A connection ends when it has been idle, and its client connects again. A stream keeps its connection.
+#[tokio::test]
+async fn an_idle_connection_ends_unless_it_has_a_stream() {
+    let target = Target::of_run();
+    let switch = ChaosSwitch::start_as(target).await;
+    let text = include_str!("../../../../topologies/star4.yaml");
+    let text = text.replace("127.0.0.1:9559", &switch.address().to_string());
+    let idle = Duration::from_millis(200);
+    let config = Config {
+        listen: "127.0.0.1:0".parse().unwrap(),
+        timers: Timers {
+            connection: idle,
+            ..TIMERS
+        },
+        ..target.config_for(&text, "star.yaml")
+    };
+    let handle = server::serve(config).await.unwrap();
+    let address = handle.address().to_string();
+    let watching = Client::connect(&address).await.unwrap();
+    let job = spec("train", &["h1", "h2"]);
+    watching.create_job(&job).await.unwrap();
+    let mut watch = watching.watch_job("train").await.unwrap();
+
+    let proxy = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let of_proxy = proxy.local_addr().unwrap().to_string();
+    let (ended, mut connections) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = proxy.accept().await {
+            let (ended, address) = (ended.clone(), address.clone());
+            tokio::spawn(async move {
+                let mut server = TcpStream::connect(address).await.unwrap();
+                // An error is an end, too.
+                let _ = copy_bidirectional(&mut client, &mut server).await;
+                ended.send(()).unwrap();
+            });
+        }
+    });
+    let client = Client::connect(&of_proxy).await.unwrap();
+    for _ in 0..3 {
+        client.jobs().await.unwrap();
+        let next = tokio::time::timeout(LONG, connections.recv());
+        next.await.expect("the connection ends").unwrap();
+    }
+    client.join("train", "h1", Duration::ZERO).await.unwrap();
+    until_event(&mut watch, Kind::Joined).await;
 }
 
 #[tokio::test]

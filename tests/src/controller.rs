@@ -42,8 +42,17 @@ impl Controller {
     /// # Panics
     /// If it does not start.
     pub fn start(testbed: &Testbed) -> Self {
-        let started = testbed.runtime.block_on(Self::serve(testbed));
-        started.unwrap_or_else(|error| panic!("{error}"))
+        Self::try_start(testbed, false).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// As [`start`](Self::start). Replaces other programs than Ultima's only if `replace_pipeline`.
+    ///
+    /// # Errors
+    /// The controller does not start.
+    pub fn try_start(testbed: &Testbed, replace_pipeline: bool) -> Result<Self, ServeError> {
+        testbed
+            .runtime
+            .block_on(Self::serve(testbed, replace_pipeline))
     }
 
     /// Ends the controller and starts another at once, while switches may still have the first as primary.
@@ -55,7 +64,7 @@ impl Controller {
         Self::start(testbed)
     }
 
-    async fn serve(testbed: &Testbed) -> Result<Self, ServeError> {
+    async fn serve(testbed: &Testbed, replace_pipeline: bool) -> Result<Self, ServeError> {
         let yaml = testbed.fabric.yaml(&testbed.grpc());
         let fabric = fabric::parse(&yaml, "fabric.yaml").unwrap_or_else(|error| panic!("{error}"));
         let listen = SocketAddr::from(([127, 0, 0, 1], 0));
@@ -63,6 +72,7 @@ impl Controller {
             listen: listen.into(),
             // The controller does not repair what an operator changes.
             repair: false,
+            replace_pipeline,
             ..Config::new(fabric)?
         })
         .await?;

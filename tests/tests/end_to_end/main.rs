@@ -29,6 +29,7 @@ mod check;
 mod dropped;
 mod embedded;
 mod epochs;
+mod foreign;
 mod jobs;
 mod losses;
 mod moves;

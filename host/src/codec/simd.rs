@@ -32,19 +32,6 @@ pub(crate) trait Simd: Copy {
     /// Stores part `part` of a row.
     fn store(self, vector: Self::Vector, row: &mut [f32; LANES], part: usize);
 
-    /// True if [`Simd::stream`] goes past the caches.
-    const STREAMS: bool = false;
-
-    /// Stores a whole row, past the caches if [`Simd::STREAMS`]. Other threads see it after [`Simd::fence`].
-    #[inline(always)]
-    fn stream(self, vector: Self::Vector, row: &mut Row) {
-        self.store(vector, &mut row.0, 0);
-    }
-
-    /// Completes stores past the caches before later stores.
-    #[inline(always)]
-    fn fence(self) {}
-
     fn add(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
 
     fn sub(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
@@ -340,7 +327,7 @@ pub(crate) mod x86 {
     use std::arch::x86_64::*;
     use std::hint::black_box;
 
-    use super::{LANES, Row, Simd, Task};
+    use super::{LANES, Simd, Task};
 
     /// AVX-512F.
     #[derive(Clone, Copy, Debug, PartialEq)]
@@ -393,7 +380,6 @@ pub(crate) mod x86 {
     impl Simd for Fused<__m512> {
         type Vector = __m512;
         const WIDTH: usize = 16;
-        const STREAMS: bool = true;
 
         #[inline(always)]
         fn zero(self) -> __m512 {
@@ -411,18 +397,6 @@ pub(crate) mod x86 {
         fn store(self, vector: __m512, row: &mut [f32; LANES], _: usize) {
             // SAFETY: as in `load`.
             unsafe { _mm512_storeu_ps(row.as_mut_ptr(), vector) }
-        }
-
-        #[inline(always)]
-        fn stream(self, vector: __m512, row: &mut Row) {
-            // SAFETY: `self` exists, so the CPU has AVX-512F; a row is 16 values, aligned to 64 bytes.
-            unsafe { _mm512_stream_ps(row.0.as_mut_ptr(), vector) }
-        }
-
-        #[inline(always)]
-        fn fence(self) {
-            // SAFETY: every CPU with AVX-512F has SSE.
-            unsafe { _mm_sfence() }
         }
 
         #[inline(always)]

@@ -92,7 +92,6 @@ impl Tile {
             parts: shape.len / self.lane,
             unit: shape.unit(),
             pitch: shape.unit() * shape.count,
-            streams: shape.count * shape.len * size_of::<f32>() >= PAST_CACHES,
         }
     }
 }
@@ -121,10 +120,6 @@ const GROUPS_AHEAD: usize = 4;
 /// unit.
 const ROWS_AHEAD: usize = 4;
 
-/// Bytes of a bucket from which on stores go past the caches, which so large a bucket leaves anyway. Then the memory is not
-/// read before it is written.
-const PAST_CACHES: usize = 16 << 20;
-
 /// The parameters that encoding and decoding a tile have in common.
 pub(super) struct Place<'a> {
     /// A row per entry of a lane. A wide tile has room for gaps: see [`Place::gap`].
@@ -141,8 +136,6 @@ pub(super) struct Place<'a> {
     unit: usize,
     /// The distance of these runs in the encoded bucket.
     pitch: usize,
-    /// The bucket has at least [`PAST_CACHES`] bytes.
-    streams: bool,
 }
 
 impl Place<'_> {
@@ -151,12 +144,6 @@ impl Place<'_> {
     #[inline(always)]
     fn gap(&self, far: usize) -> usize {
         usize::from(self.blocks == LANES && far >= hadamard::CONFLICT)
-    }
-
-    /// True if a bucket's memory at `start` is for stores past the caches.
-    #[inline(always)]
-    fn streams<S: Simd>(&self, start: *const f32) -> bool {
-        S::STREAMS && self.streams && start.addr().is_multiple_of(size_of::<Row>())
     }
 
     /// True if lanes are missing or too short for the fast passes.
@@ -253,9 +240,8 @@ impl Encode<'_> {
         let tile = &self.place.tile[..R * step];
         let indices = self.place.indices::<R>(stride);
         let encoded = self.encoded.until(self.place.index(R * stride - 1) + LANES);
-        let streams = self.place.unit > 1 && self.place.streams::<S>(encoded);
         for first in 0..stride {
-            if self.place.unit > 1 && !streams {
+            if self.place.unit > 1 {
                 let ahead = encoded.wrapping_add(self.place.index(first + ROWS_AHEAD));
                 for index in indices {
                     simd.prefetch(ahead.wrapping_add(index));
@@ -272,20 +258,10 @@ impl Encode<'_> {
                     *row = simd.scale(*row, scale);
                 }
                 for (row, index) in rows.iter().zip(indices) {
-                    // SAFETY: one of the `R * stride` rows: coefficients of this tile's sixteen blocks. If `streams`, the
-                    // bucket is aligned, and so are its units.
-                    unsafe {
-                        let out = encoded.add(index);
-                        match streams {
-                            true => simd.stream(*row, &mut *out.cast()),
-                            false => simd.store(*row, &mut *out.cast(), part),
-                        }
-                    }
+                    // SAFETY: one of the `R * stride` rows: coefficients of this tile's sixteen blocks.
+                    simd.store(*row, unsafe { &mut *encoded.add(index).cast() }, part);
                 }
             }
-        }
-        if streams {
-            simd.fence();
         }
     }
 
@@ -407,7 +383,6 @@ impl Task for Decode<'_> {
         let next = self.encoded.as_ptr().wrapping_add(GROUP * LANES);
         assert!(rows.is_power_of_two() && self.lanes.iter().all(|lane| lane.len() == rows));
         let lanes = self.lanes.map(<[f32]>::as_mut_ptr);
-        let streams = lanes.iter().all(|lane| self.place.streams::<S>(*lane));
         let pitch = (self.place.unit > 1).then_some(self.place.pitch);
         let mut group = 0;
         let gap = self.place.gap(far);
@@ -418,12 +393,9 @@ impl Task for Decode<'_> {
                 }
                 hadamard::descend::<S, R>(simd, run, at, far);
                 let signs = self.place.signs.next_group();
-                store_group::<S, R>(simd, &run[at..], signs, &lanes, rows, group, streams);
+                store_group::<S, R>(simd, &run[at..], signs, &lanes, rows, group);
                 group += 1;
             }
-        }
-        if streams {
-            simd.fence();
         }
     }
 }
@@ -516,7 +488,7 @@ impl Decode<'_> {
     }
 }
 
-/// The reverse of [`load_group`]. With `streams`, stores go past the caches.
+/// The reverse of [`load_group`].
 #[inline(always)]
 fn store_group<S: Simd, const R: usize>(
     simd: S,
@@ -525,12 +497,9 @@ fn store_group<S: Simd, const R: usize>(
     lanes: &[*mut f32; LANES],
     len: usize,
     group: usize,
-    streams: bool,
 ) {
-    if !streams {
-        for (at, lane) in lanes.iter().enumerate() {
-            simd.prefetch(lane.wrapping_add(rotated(group + GROUPS_AHEAD, at, len)));
-        }
+    for (at, lane) in lanes.iter().enumerate() {
+        simd.prefetch(lane.wrapping_add(rotated(group + GROUPS_AHEAD, at, len)));
     }
     let tile = &tile[..GROUP];
     for part in 0..LANES / S::WIDTH {
@@ -547,15 +516,9 @@ fn store_group<S: Simd, const R: usize>(
                 let lane = part * S::WIDTH + at % S::WIDTH;
                 let column = first + at / S::WIDTH * S::WIDTH;
                 let values = simd.flip(*row, signs[lane] >> column);
-                // SAFETY: a group of the lane, whose entries are as many as the tile's rows. No other lane has it. If `streams`,
-                // the lanes are aligned, and so are their groups.
-                unsafe {
-                    let out = lanes[lane].add(rotated(group, lane, len));
-                    match streams {
-                        true => simd.stream(values, &mut *out.cast()),
-                        false => simd.store(values, &mut *out.cast(), column / S::WIDTH),
-                    }
-                }
+                // SAFETY: a group of the lane, whose entries are as many as the tile's rows. No other lane has it.
+                let out = unsafe { &mut *lanes[lane].add(rotated(group, lane, len)).cast() };
+                simd.store(values, out, column / S::WIDTH);
             }
         }
     }

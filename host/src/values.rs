@@ -105,7 +105,7 @@ pub trait ValueStore: Default {
     /// The values in `range`, to be changed.
     fn get_mut(&mut self, range: Range<usize>) -> &mut [f32];
 
-    /// The values, for the caller of the operation.
+    /// The values, for the caller of the operation; empty if they stay where they are.
     fn into_values(self) -> Values;
 }
 
@@ -216,8 +216,12 @@ impl ValueStore for Values {
         &mut self[range]
     }
 
+    /// Drops lent values' owner before the caller hears of the end.
     fn into_values(self) -> Values {
-        self
+        match self.0 {
+            Memory::Lent(_) => Values::default(),
+            memory => Values(memory),
+        }
     }
 }
 

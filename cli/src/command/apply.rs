@@ -27,7 +27,8 @@ use ultima_console::units;
 /// unchanged, so a second run does nothing. If any other field of an existing job differs, the command names it, leaves this
 /// job alone, and ends with exit code 1, or 5 if it changed no other job: delete the job first, or correct the file.
 ///
-/// With `--prune`, jobs that no file names are deleted first, after a check that the others fit then.
+/// With `--prune`, jobs that no file names are deleted first, after a check that the others fit then and match their files but for
+/// members.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
         ultima apply -f jobs.yaml\n  \
@@ -40,7 +41,7 @@ pub struct Arguments {
     file: Vec<PathBuf>,
     #[arg(value_name = "FILE", hide = true)]
     words: Vec<PathBuf>,
-    /// Also delete all jobs of the controller that no file names
+    /// Also delete all jobs of the controller that no file names. Changes nothing if a job differs from its file
     #[arg(long)]
     prune: bool,
     /// Print the actions and the changes on switches, and change nothing. The exit code is that of the real run
@@ -103,6 +104,13 @@ async fn apply(arguments: &Arguments, written: &[WrittenJob]) -> Result<ExitCode
         resized,
     } = compared;
     if !pruned.is_empty() {
+        let differ = names(&jobs, &[Action::Differs]);
+        if !differ.is_empty() {
+            print(jobs, None)?;
+            bail!(Exit::Rejected.because(format!(
+                "nothing was changed: {differ} differs from the file, and --prune deletes jobs only where all others match"
+            )));
+        }
         let resize = resized.iter().map(Resized::request).collect();
         let mut plan = client.plan_jobs(&pruned, resize, &missing).await?;
         refusal::placed_in_plan(written, &mut plan);
@@ -131,14 +139,21 @@ async fn apply(arguments: &Arguments, written: &[WrittenJob]) -> Result<ExitCode
     let differ = names(&jobs, &[Action::Differs]);
     let is_changed = !names(&jobs, &CHANGED).is_empty();
     print(jobs, None)?;
-    creation::ready(&client, &mut created, bound).await?;
-    if let Some(bound) = bound.filter(|bound| !bound.limit.is_zero()) {
-        let resized = resized.iter().map(|job| (job.name.as_str(), job.number));
-        wait::changed(&client, &resized.collect::<Vec<_>>(), bound).await?;
-        wait::joined(&client, &mut created, bound).await?;
-    }
     let problem =
         format!("the file differs from {differ}; delete the job first, or correct the file");
+    let waited = async {
+        creation::ready(&client, &mut created, bound).await?;
+        if let Some(bound) = bound.filter(|bound| !bound.limit.is_zero()) {
+            let resized = resized.iter().map(|job| (job.name.as_str(), job.number));
+            wait::changed(&client, &resized.collect::<Vec<_>>(), bound).await?;
+            wait::joined(&client, &mut created, bound).await?;
+        }
+        anyhow::Ok(())
+    };
+    waited.await.map_err(|error| match differ.is_empty() {
+        true => error,
+        false => error.context(problem.clone()),
+    })?;
     match (differ.is_empty(), is_changed) {
         (true, _) => Ok(Exit::Success.into()),
         (false, true) => bail!(Exit::Failure.because(format!("the rest was applied: {problem}"))),

@@ -165,7 +165,9 @@ pub fn compare(written: &[WrittenJob], existing: &[api::Job]) -> Compared {
         {
             let missing = compared.missing.drain(complete..);
             let left_out = missing.map(|spec| Applied {
-                differs: vec!["the grid's other jobs differ from the file".to_owned()],
+                differs: vec![
+                    "the grid's other jobs differ from the file; delete the grid first".to_owned(),
+                ],
                 ..Applied::new(&spec.name, Action::Differs)
             });
             compared.found.extend(left_out);

@@ -109,12 +109,12 @@ pub fn exit_of_plan(plan: &api::PlanResponse, jobs: &[Applied]) -> Exit {
     let is_rejected = |job: &api::PlannedJob| !job.refusal.is_empty();
     let Some(at) = plan.jobs.iter().position(is_rejected) else {
         let is = |action: Action| jobs.iter().any(|job| job.action == action);
-        let changes = [
-            Action::WouldBeCreated,
-            Action::WouldBeResized,
-            Action::WouldBeDeleted,
-        ];
-        return match (is(Action::Differs), changes.into_iter().any(is)) {
+        let is_changed = is(Action::WouldBeCreated) || is(Action::WouldBeResized);
+        // Nothing is deleted, or changed beside that, where a job differs.
+        return match (
+            is(Action::Differs),
+            is_changed && !is(Action::WouldBeDeleted),
+        ) {
             (false, _) => Exit::Success,
             (true, true) => Exit::Failure,
             (true, false) => Exit::Rejected,
@@ -278,6 +278,8 @@ weight: 3
         assert_eq!(exit(&[missing], &[differs()]), Exit::NotFound);
         let plan = [planned("new", Code::Ok)];
         assert_eq!(exit(&plan, &[differs(), created]), Exit::Failure);
+        let deleted = Applied::new("old", Action::WouldBeDeleted);
+        assert_eq!(exit(&plan, &[differs(), deleted]), Exit::Rejected);
     }
 
     #[test]

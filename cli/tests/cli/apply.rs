@@ -297,6 +297,11 @@ fn prune_deletes_the_jobs_that_no_file_names() {
         );
         // Without the option, other jobs stay.
         assert_eq!(apply(new, &[]), (0, "new: created\n".into()));
+        // Nothing is deleted if a job differs.
+        for options in [&["--prune", "--dry-run"][..], &["--prune"]] {
+            let (code, text) = apply("{ name: old, members: [h1, h3], weight: 3 }", options);
+            assert_eq!(code, 5, "{text}");
+        }
         // Another controller is the primary of the second switch.
         stage.operate(1, async |_| {
             let (code, text) = apply(new, &["--prune"]);

@@ -207,15 +207,17 @@ pub fn admit<B>(
         Caller::Certified(identity) => !matches!(identity.role, Agent | Viewer),
         Caller::Trusted { .. } => true,
     };
+    if let Caller::Certified(identity) = &caller {
+        rates.count(identity, Instant::now())?;
+    }
     let tls = extensions.get::<TlsConnectInfo<Peer>>();
     let peer = tls.map(TlsConnectInfo::get_ref).or(extensions.get());
     let in_progress = peer.and_then(|peer: &Peer| peer.asks(is_operator));
     let in_progress = in_progress.ok_or_else(|| {
-        Status::resource_exhausted("too many connections of agents and viewers; close some")
+        Status::unavailable(
+            "no place for another connection of agents and viewers: try again later",
+        )
     })?;
-    if let Caller::Certified(identity) = &caller {
-        rates.count(identity, Instant::now())?;
-    }
     caller.may_call(request.uri().path())?;
     Ok((caller, in_progress))
 }
@@ -257,7 +259,7 @@ where
             Ok((caller, in_progress)) => {
                 request.extensions_mut().insert(caller);
                 let answer = self.service.call(request);
-                // Until the client has the whole answer.
+                // Until the answer's last frame is on its way.
                 let hold = |body: Body| {
                     Body::new(body.map_frame(move |frame| {
                         let _ = &in_progress;

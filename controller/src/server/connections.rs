@@ -180,8 +180,9 @@ impl Peer {
     /// Records a request, which is in progress until the result is dropped. None if it is the first one, and only places for operators
     /// are left.
     pub fn asks(&self, is_operator: bool) -> Option<InProgress> {
-        if count(&self.requests) == 0 {
-            let mut open = self.connections.lock();
+        let requests = self.requests.upgrade()?;
+        let mut open = self.connections.lock();
+        if requests.load(Ordering::Relaxed) == 0 {
             let shared = open.entries.values().filter(|entry| entry.is_shared);
             if !is_operator && shared.count() >= self.connections.limits.shared {
                 return None;
@@ -189,7 +190,7 @@ impl Peer {
             let entry = open.entries.get_mut(&self.serial)?;
             entry.is_shared = !is_operator;
         }
-        let requests = self.requests.upgrade()?;
+        // Before another connection can take its place.
         requests.fetch_add(1, Ordering::Relaxed);
         Some(InProgress(requests))
     }
@@ -262,8 +263,9 @@ impl Connection {
         self
     }
 
-    /// Fails when the connection has been silent for too long, or another one needs the room.
-    fn check(&mut self, context: &mut Context<'_>) -> io::Result<()> {
+    /// Fails when another connection needs the room, or no first request has come in time. True when the connection has had no request
+    /// in progress for too long.
+    fn check(&mut self, context: &mut Context<'_>) -> io::Result<bool> {
         let over = || io::ErrorKind::TimedOut.into();
         let admission = self.admission.as_ref().ok_or_else(over)?;
         let count = self.requests.load(Ordering::Relaxed);
@@ -272,14 +274,12 @@ impl Connection {
             let idle = admission.connections.idle;
             self.longest.as_mut().reset(Instant::now() + idle);
         }
-        let is_evicted = self.ended.poll_unpin(context).is_ready();
-        match is_evicted || self.longest.poll_unpin(context).is_ready() {
-            true => {
-                self.admission = None;
-                Err(over())
-            }
-            false => Ok(()),
+        let is_silent = self.longest.poll_unpin(context).is_ready();
+        if self.ended.poll_unpin(context).is_ready() || (is_silent && count == 0) {
+            self.admission = None;
+            return Err(over());
         }
+        Ok(is_silent)
     }
 }
 
@@ -304,8 +304,14 @@ impl AsyncRead for Connection {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        self.check(context)?;
-        Pin::new(&mut self.stream).poll_read(context, buffer)
+        let is_silent = self.check(context)?;
+        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        // A request that has arrived is answered.
+        if is_silent && read.is_pending() {
+            self.admission = None;
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        read
     }
 }
 

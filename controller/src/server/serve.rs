@@ -178,6 +178,7 @@ impl Bound {
                     Err(refused) => {
                         let code = match refused.code() {
                             tonic::Code::ResourceExhausted => StatusCode::TOO_MANY_REQUESTS,
+                            tonic::Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
                             _ => StatusCode::FORBIDDEN,
                         };
                         (code, refused.message().to_owned()).into_response()

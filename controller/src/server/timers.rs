@@ -49,7 +49,7 @@ impl Default for Timers {
             events: Duration::from_secs(5),
             eviction_retry: Duration::from_secs(5),
             stop: Duration::from_secs(5),
-            connection: Duration::from_secs(30),
+            connection: Duration::from_secs(45),
             members: membership::MemberTimers::default(),
         }
     }

@@ -110,7 +110,7 @@ const MAX_RUNS: usize = 16;
 /// Blocks from which on a bucket has units of 16 coefficients: those of a wide tile.
 const LARGE: usize = LANES;
 
-/// Entries of a block from which on it may have such units: a packet then takes a sixty-fourth of a block at most.
+/// Entries of a block from which on it may have such units: a unit is then a sixty-fourth of a block at most.
 const LONG: usize = 64 * GROUP;
 
 /// Groups of a lane to prefetch ahead of the one to load or to store.

@@ -67,7 +67,6 @@ fn a_killed_spine_costs_only_the_operation_in_progress() {
             *incomplete.entry(step).or_default() += 1;
         }
     }
-    eprintln!("{incomplete:?}");
     let (first, ranks) = incomplete
         .first_key_value()
         .expect("the spine carried packets");

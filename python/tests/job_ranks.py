@@ -134,6 +134,8 @@ def rendezvous() -> list[str]:
 
 def interrupted() -> list[Any]:
     """Wait for a rank that never comes, and return what ends that."""
+    # A shell's background job ignores it, and so do its children.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     began = time.monotonic()
     try:
         print("waiting", flush=True)

@@ -203,20 +203,16 @@ pub fn admit<B>(
 ) -> Result<(Caller, InProgress), Status> {
     let extensions = request.extensions();
     let caller = Caller::of(extensions)?;
-    let is_operator = match &caller {
-        Caller::Certified(identity) => !matches!(identity.role, Agent | Viewer),
-        Caller::Trusted { .. } => true,
-    };
+    let is_operator =
+        !matches!(&caller, Caller::Certified(it) if matches!(it.role, Agent | Viewer));
     if let Caller::Certified(identity) = &caller {
         rates.count(identity, Instant::now())?;
     }
     let tls = extensions.get::<TlsConnectInfo<Peer>>();
     let peer = tls.map(TlsConnectInfo::get_ref).or(extensions.get());
-    let in_progress = peer.and_then(|peer: &Peer| peer.asks(is_operator));
-    let in_progress = in_progress.ok_or_else(|| {
-        Status::unavailable(
-            "no place for another connection of agents and viewers: try again later",
-        )
+    let place = peer.and_then(|peer: &Peer| peer.asks(is_operator));
+    let in_progress = place.ok_or_else(|| {
+        Status::unavailable("no place for another agent or viewer: try again later")
     })?;
     caller.may_call(request.uri().path())?;
     Ok((caller, in_progress))

@@ -42,14 +42,6 @@ impl Buffer {
     }
 }
 
-impl From<&[f32]> for Buffer {
-    fn from(values: &[f32]) -> Self {
-        let mut buffer = Self::zeroed(values.len());
-        buffer.copy_from_slice(values);
-        buffer
-    }
-}
-
 impl Deref for Buffer {
     type Target = [f32];
 
@@ -103,6 +95,5 @@ mod tests {
             buffer.resize(len);
             assert_eq!((buffer.as_ptr(), buffer.len()), (place, len));
         }
-        assert_eq!(*Buffer::from(&[7.0, 8.0][..]), [7.0, 8.0]);
     }
 }

@@ -424,12 +424,7 @@ impl Report {
         self.cells.iter_mut().for_each(Cell::summarize);
         self.trainings.iter_mut().for_each(Training::summarize);
         self.targets = self.targets_of();
-        let reached = |it: &Training, method| Some(it.of(method)?.seconds_to_target.is_some());
-        let only_gloo = |it: &Training| {
-            reached(it, Method::GlooRing) == Some(true)
-                && reached(it, Method::UltimaMulticast) == Some(false)
-        };
-        if self.trainings.iter().any(only_gloo) {
+        if (self.time_to_target(3.0)).is_some_and(|ratio| ratio.low == 0.0) {
             let note = "Time to accuracy is 0 for a seed where Gloo reached it in the measured iterations and Ultima did not; a larger \
                         --time measures more of them.";
             self.notes.push(note.to_owned());

@@ -23,7 +23,7 @@ pub(super) struct Blocks {
 impl Blocks {
     /// Coefficients of a block that its tile has together in the encoded bucket.
     fn unit(self) -> usize {
-        match self.count >= LARGE && self.len >= LONG {
+        match self.count >= LANES && self.len >= LONG {
             true => GROUP,
             false => 1,
         }
@@ -107,10 +107,8 @@ pub(super) const fn rows_of(len: usize) -> usize {
 /// A wide tile has at most this many runs of rows with a gap behind each.
 const MAX_RUNS: usize = 16;
 
-/// Blocks from which on a bucket has units of 16 coefficients: those of a wide tile.
-const LARGE: usize = LANES;
-
-/// Entries of a block from which on it may have such units: a unit is then a sixty-fourth of a block at most.
+/// Entries of a block from which on a bucket with a wide tile has units of 16 coefficients: a unit is then a sixty-fourth of a block at
+/// most.
 const LONG: usize = 64 * GROUP;
 
 /// Groups of a lane to prefetch ahead of the one to load or to store.
@@ -665,6 +663,7 @@ mod tests {
             (1, 128, 1),
             (63, 128, 1),
             (15, 1024, 1),
+            (16, 1024, 16),
             (300, 128, 1),
             (256, 1024, 16),
             (301, 1024, 16),

@@ -5,7 +5,9 @@
 //!
 //! A metadata field of up to 64 bits has a machine word of its own instead, in the processor's byte order, its unused bits zero.
 
-use num_bigint::{BigInt, BigUint, Sign};
+use num_bigint::{BigInt, BigUint};
+
+use super::value::canonical;
 
 /// Unused bytes at the end of every buffer that slots point into.
 pub(super) const SLACK: usize = 8;
@@ -229,30 +231,29 @@ impl Slot {
 
     /// Writes the low bits of `value` at any width.
     pub fn store_big(self, buffer: &mut [u8], value: &BigInt) {
-        let low = low_bits(value, self.width);
-        let digits = low.to_bytes_be();
-        // From the least significant end, in pieces that a narrow store takes.
-        let mut rest = digits.as_slice();
-        let mut done = 0;
-        while done < self.width {
-            let piece = (self.width - done).min(64);
-            let cut = rest.len().saturating_sub(8);
-            let word = rest[cut..]
-                .iter()
-                .fold(0u64, |word, byte| word << 8 | u64::from(*byte));
-            self.part(done, piece).store_word(buffer, word);
-            rest = &rest[..cut];
-            done += piece;
-        }
+        self.store_bytes(buffer, &low_bits(value, self.width).to_bytes_be());
     }
 
     /// Writes big-endian bytes, whose value must fit the field.
     pub fn store_bytes(self, buffer: &mut [u8], bytes: &[u8]) {
-        self.store_big(buffer, &BigInt::from_bytes_be(Sign::Plus, bytes));
+        // From the least significant end, in pieces that a narrow store takes.
+        let mut pieces = bytes.rchunks(8);
+        let mut done = 0;
+        while done < self.width {
+            let piece = (self.width - done).min(64);
+            let bytes = pieces.next().unwrap_or_default().iter();
+            let word = bytes.fold(0, |word, byte| word << 8 | u64::from(*byte));
+            self.part(done, piece).store_word(buffer, word);
+            done += piece;
+        }
     }
 
     /// The field's bits as the shortest big-endian bytes, at least one: P4Runtime's canonical form.
     pub fn canonical(self, buffer: &[u8]) -> Vec<u8> {
+        if self.width <= 64 {
+            let word = self.with_sign(false).load_word(buffer);
+            return canonical(word.to_be_bytes().into());
+        }
         self.with_sign(false).load_big(buffer).to_bytes_be().1
     }
 
@@ -344,8 +345,10 @@ pub(super) fn low_bits(value: &BigInt, bits: u32) -> BigUint {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use num_bigint::Sign;
     use proptest::prelude::*;
+
+    use super::*;
 
     fn reference(buffer: &[u8], slot: Slot) -> BigUint {
         (0..slot.width as usize).fold(BigUint::ZERO, |value, i| {

@@ -15,11 +15,14 @@ pub(super) fn words_of(value: &BigUint, width: u32) -> Vec<u64> {
     words
 }
 
-/// The words with the first `ones` of `width` bits set.
-pub(super) fn prefix_words(ones: u32, width: u32) -> Vec<u64> {
-    let all = super::bits::big_mask(width);
-    let low = super::bits::big_mask(width - ones);
-    words_of(&(all ^ low), width)
+/// The words of the number that has ones in its bits from `from` to `width`.
+pub(super) fn ones(width: u32, from: u32) -> impl Iterator<Item = u64> {
+    let words = (0..word_count(width) as u32).rev();
+    let below = |bits: u32| 1_u64.checked_shl(bits).map_or(u64::MAX, |bit| bit - 1);
+    words.map(move |word| {
+        let [width, from] = [width, from].map(|bits| below(bits.saturating_sub(word * 64)));
+        width & !from
+    })
 }
 
 #[cfg(test)]
@@ -27,9 +30,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn prefixes_start_at_the_most_significant_bit() {
-        assert_eq!(prefix_words(8, 32), [0xff00_0000]);
-        assert_eq!(prefix_words(0, 32), [0]);
-        assert_eq!(prefix_words(68, 128), [u64::MAX, 0xf << 60]);
+    fn ones_end_at_the_width() {
+        let ones = |width, from| ones(width, from).collect::<Vec<_>>();
+        assert_eq!(ones(32, 24), [0xff00_0000]);
+        assert_eq!(ones(32, 32), [0]);
+        assert_eq!(ones(64, 0), [u64::MAX]);
+        assert_eq!(ones(128, 60), [u64::MAX, 0xf << 60]);
+        assert_eq!(ones(65, 0), [1, u64::MAX]);
     }
 }

@@ -88,13 +88,13 @@ impl ValueSet {
         let (mut matcher, mut canonical) = (self.key.matcher(), Vec::new());
         for (at, member) in members.iter().enumerate() {
             let owner = Owner("value set", &self.name);
-            let (key, written) = self.key.encode(owner, member, priority)?;
+            let key = self.key.encode(owner, member, priority)?;
             if matcher.find(&key).is_some() {
                 let text = format!("value set {}: member {at} is there twice", self.name);
                 return Err(ControlError::new(ErrorKind::AlreadyExists, text));
             }
             matcher.insert(&key, at as u32);
-            canonical.push(written);
+            canonical.push(self.key.canonical(member.clone()));
         }
         self.members = canonical;
         self.matcher = matcher;

@@ -2,6 +2,7 @@
 
 use super::super::counter::CounterCell;
 use super::super::meter::MeterConfig;
+use super::super::value::canonical;
 
 /// One match field of an entry. A field that matches anything is omitted (P4Runtime §9.1.1).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -10,6 +11,29 @@ pub struct FieldMatch {
     pub field: u32,
     /// The match.
     pub matches: Match,
+}
+
+impl FieldMatch {
+    /// With each value in its shortest form.
+    pub(super) fn canonical(self) -> FieldMatch {
+        let matches = match self.matches {
+            Match::Exact(value) => Match::Exact(canonical(value)),
+            Match::Optional(value) => Match::Optional(canonical(value)),
+            Match::Lpm { value, prefix_len } => Match::Lpm {
+                value: canonical(value),
+                prefix_len,
+            },
+            Match::Ternary { value, mask } => Match::Ternary {
+                value: canonical(value),
+                mask: canonical(mask),
+            },
+            Match::Range { low, high } => Match::Range {
+                low: canonical(low),
+                high: canonical(high),
+            },
+        };
+        FieldMatch { matches, ..self }
+    }
 }
 
 /// A match on a field. Values are big-endian bytes, at most as wide as the field.

@@ -2,15 +2,15 @@
 
 use std::fmt;
 
-use num_bigint::BigUint;
-
-use super::super::bits::{Slot, big_mask};
+use super::super::bits::Slot;
 use super::super::error::ControlError;
-use super::super::key::{prefix_words, word_count, words_of};
+use super::super::key::{ones, word_count};
 use super::super::phv::Phv;
-use super::super::value::{canonical, check_bytes};
+use super::super::value::{
+    bit_length, check_bytes, compare, is_largest, read_words, significant, trailing_zeros,
+};
 use super::entry::{FieldMatch, Match};
-use super::matcher::{EntryKey, Matcher, Range};
+use super::matcher::{EntryKey, Matcher, Range, Words};
 use super::words::SHORT;
 
 /// How a match field is compared.
@@ -121,13 +121,13 @@ impl Key {
         self.parts.len() <= SHORT
     }
 
-    /// Encodes what the control plane writes, and gives it back in canonical form.
+    /// Encodes what the control plane writes.
     pub fn encode(
         &self,
         owner: Owner,
         matches: &[FieldMatch],
         priority: i32,
-    ) -> Result<(EntryKey, Vec<FieldMatch>), ControlError> {
+    ) -> Result<EntryKey, ControlError> {
         self.check_priority(owner, priority)?;
         for (index, given) in matches.iter().enumerate() {
             let fault = if !self.fields.iter().any(|field| field.id == given.field) {
@@ -152,34 +152,24 @@ impl Key {
             prefix_len: 0,
             priority,
         };
-        let mut written = Vec::new();
         let mut at = 0;
         for field in &self.fields {
-            let words = at..at + word_count(field.slot.width);
-            at = words.end;
-            let given = matches.iter().find(|given| given.field == field.id);
-            let Some(given) = given else {
-                if field.kind == MatchKind::Exact {
+            match matches.iter().find(|given| given.field == field.id) {
+                Some(given) => field.encode(owner, &given.matches, &mut key, at)?,
+                None if field.kind == MatchKind::Exact => {
                     return Err(field.wrong(owner, "an exact field must be given"));
                 }
-                continue;
-            };
-            match field.encode(owner, &given.matches, at - words.len())? {
-                Encoded::Any => {}
-                Encoded::Bits {
-                    value,
-                    mask,
-                    prefix_len,
-                } => {
-                    key.prefix_len += prefix_len;
-                    key.value[words.clone()].copy_from_slice(&value);
-                    key.mask[words].copy_from_slice(&mask);
-                }
-                Encoded::Range(range) => key.ranges.push(range),
+                None => {}
             }
-            written.push(field.canonical(&given.matches));
+            at += word_count(field.slot.width);
         }
-        Ok((key, written))
+        Ok(key)
+    }
+
+    /// Returns valid matches as reads give them: in the order of the key, with canonical values.
+    pub fn canonical(&self, mut matches: Vec<FieldMatch>) -> Vec<FieldMatch> {
+        matches.sort_by_key(|given| self.fields.iter().position(|field| field.id == given.field));
+        matches.into_iter().map(FieldMatch::canonical).collect()
     }
 
     fn check_priority(&self, owner: Owner, priority: i32) -> Result<(), ControlError> {
@@ -192,17 +182,6 @@ impl Key {
             "{owner}: priority {priority}: {what}"
         )))
     }
-}
-
-/// A match on a field of a packet.
-enum Encoded {
-    Any,
-    Bits {
-        value: Vec<u64>,
-        mask: Vec<u64>,
-        prefix_len: u32,
-    },
-    Range(Range),
 }
 
 impl KeyField {
@@ -220,47 +199,41 @@ impl KeyField {
         })
     }
 
-    /// Encodes one match. `at` is the field's first word in the key.
+    /// Writes one match to a key, whose word `at` is the field's first one.
     ///
     /// With `@p4runtime_translation` (P4Runtime §18.1), the control plane's width may differ from the packet's. The number is the
     /// same on both sides; only the padding differs.
     ///
     /// # Errors
     /// The match is invalid at the control plane's width, or no packet can match it.
-    fn encode(&self, owner: Owner, given: &Match, at: usize) -> Result<Encoded, ControlError> {
+    fn encode(
+        &self,
+        owner: Owner,
+        given: &Match,
+        key: &mut EntryKey,
+        at: usize,
+    ) -> Result<(), ControlError> {
         let inner = self.slot.width;
         let outer = self.outer_width.unwrap_or(inner);
         let what = || format!("{owner}: match field {}", self.name);
-        let number = |bytes: &[u8], bits: u32| -> Result<BigUint, ControlError> {
-            check_bytes(bytes, bits, what)?;
-            Ok(BigUint::from_bytes_be(bytes))
+        let words = at..at + word_count(inner);
+        let (value_words, mask_words) = (&mut key.value[words.clone()], &mut key.mask[words]);
+        let read = |bytes: &[u8], words: &mut [u64]| {
+            check_bytes(bytes, inner, what)?;
+            read_words(bytes, words);
+            Ok::<(), ControlError>(())
         };
-        let words = |number: &BigUint| -> Result<Vec<u64>, ControlError> {
-            match number.bits() <= inner.into() {
-                true => Ok(words_of(number, inner)),
-                false => Err(ControlError::value(
-                    &what(),
-                    inner,
-                    "the value does not fit",
-                )),
-            }
-        };
-        let bits =
-            |value: &BigUint, mask: Vec<u64>, prefix_len: u32| -> Result<Encoded, ControlError> {
-                let value = words(value)?;
-                Ok(Encoded::Bits {
-                    value,
-                    mask,
-                    prefix_len,
-                })
-            };
         match (self.kind, given) {
             (MatchKind::Exact, Match::Exact(value))
             | (MatchKind::Optional, Match::Optional(value)) => {
-                bits(&number(value, inner)?, words(&big_mask(inner))?, 0)
+                read(value, value_words)?;
+                mask_words
+                    .iter_mut()
+                    .zip(ones(inner, 0))
+                    .for_each(|(to, word)| *to = word);
             }
             (MatchKind::Lpm, Match::Lpm { value, prefix_len }) => {
-                let value = number(value, outer)?;
+                check_bytes(value, outer, what)?;
                 if *prefix_len == 0 {
                     return Err(self.wrong(owner, "a prefix of length 0 must be left out"));
                 }
@@ -268,75 +241,68 @@ impl KeyField {
                     let what = format!("a prefix has 1 to {outer} bits, not {prefix_len}");
                     return Err(self.wrong(owner, what));
                 }
-                let zeros = value.trailing_zeros();
+                let zeros = trailing_zeros(value);
                 if zeros.is_some_and(|zeros| zeros < u64::from(outer - prefix_len)) {
                     return Err(self.wrong(owner, "bits behind the prefix must be zero"));
                 }
                 let prefix_len = (prefix_len + inner).saturating_sub(outer);
                 if prefix_len == 0 && zeros.is_none() {
-                    return Ok(Encoded::Any);
+                    return Ok(());
                 }
-                bits(&value, prefix_words(prefix_len, inner), prefix_len)
+                read(value, value_words)?;
+                let ones = ones(inner, inner - prefix_len);
+                mask_words
+                    .iter_mut()
+                    .zip(ones)
+                    .for_each(|(to, word)| *to = word);
+                key.prefix_len += prefix_len;
             }
             (MatchKind::Ternary, Match::Ternary { value, mask }) => {
-                let (value, mask) = (number(value, outer)?, number(mask, outer)?);
-                if mask == BigUint::ZERO {
+                check_bytes(value, outer, what)?;
+                check_bytes(mask, outer, what)?;
+                if significant(mask).is_empty() {
                     return Err(self.wrong(owner, "a mask of zeros must be left out"));
                 }
-                if &value & &mask != value {
+                let mut mask_bytes = mask.iter().rev();
+                let ignored = |byte: &u8| byte & !mask_bytes.next().unwrap_or(&0) != 0;
+                if value.iter().rev().any(ignored) {
                     return Err(self.wrong(owner, "bits that the mask ignores must be zero"));
                 }
+                read(value, value_words)?;
                 // What the control plane does not see is zero in all values that it can give.
-                let unseen = big_mask(inner) - big_mask(outer.min(inner));
-                let mask = (mask & big_mask(inner)) | unseen;
-                if mask == BigUint::ZERO && value == BigUint::ZERO {
-                    return Ok(Encoded::Any);
+                let unseen = ones(inner, outer.min(inner));
+                read_words(mask, mask_words);
+                for (word, (all, unseen)) in mask_words.iter_mut().zip(ones(inner, 0).zip(unseen)) {
+                    *word = *word & all | unseen;
                 }
-                bits(&value, words(&mask)?, 0)
             }
             (MatchKind::Range, Match::Range { low, high }) => {
-                let (low, high) = (number(low, outer)?, number(high, outer)?);
-                if low > high {
+                check_bytes(low, outer, what)?;
+                check_bytes(high, outer, what)?;
+                if compare(low, high).is_gt() {
                     return Err(self.wrong(owner, "the low end is above the high end"));
                 }
-                if low == BigUint::ZERO && high == big_mask(outer) {
+                let from_zero = significant(low).is_empty();
+                if from_zero && is_largest(high, outer) {
                     return Err(self.wrong(owner, "a range of all values must be left out"));
                 }
-                let all = big_mask(inner);
-                if low == BigUint::ZERO && high >= all {
-                    return Ok(Encoded::Any);
+                let to_all = bit_length(high) > inner.into() || is_largest(high, inner);
+                if from_zero && to_all {
+                    return Ok(());
                 }
-                Ok(Encoded::Range(Range {
-                    at,
-                    low: words(&low)?.into(),
-                    high: words(&high.min(all))?.into(),
-                }))
+                let mut ends = [0, 1].map(|_| ones(inner, 0).collect::<Words>());
+                read(low, &mut ends[0])?;
+                if !to_all {
+                    read(high, &mut ends[1])?;
+                }
+                let [low, high] = ends;
+                key.ranges.push(Range { at, low, high });
             }
-            (kind, _) => Err(self.wrong(owner, format!("it matches by {kind:?}").to_lowercase())),
+            (kind, _) => {
+                return Err(self.wrong(owner, format!("it matches by {kind:?}").to_lowercase()));
+            }
         }
-    }
-
-    fn canonical(&self, given: &Match) -> FieldMatch {
-        let matches = match given {
-            Match::Exact(value) => Match::Exact(canonical(value)),
-            Match::Optional(value) => Match::Optional(canonical(value)),
-            Match::Lpm { value, prefix_len } => Match::Lpm {
-                value: canonical(value),
-                prefix_len: *prefix_len,
-            },
-            Match::Ternary { value, mask } => Match::Ternary {
-                value: canonical(value),
-                mask: canonical(mask),
-            },
-            Match::Range { low, high } => Match::Range {
-                low: canonical(low),
-                high: canonical(high),
-            },
-        };
-        FieldMatch {
-            field: self.id,
-            matches,
-        }
+        Ok(())
     }
 
     fn wrong(&self, owner: Owner, what: impl Into<String>) -> ControlError {
@@ -347,6 +313,8 @@ impl KeyField {
 
 #[cfg(test)]
 mod tests {
+    use num_bigint::BigUint;
+
     use super::super::super::error::ErrorKind;
     use super::*;
 
@@ -392,10 +360,10 @@ mod tests {
             field(1, Match::Exact(vec![1])),
             field(2, Match::Exact(vec![0, 2])),
         );
-        let (encoded, written) = key
-            .encode(Owner("table", "t"), &[two.clone(), one.clone()], 0)
-            .unwrap();
+        let given = [two.clone(), one.clone()];
+        let encoded = key.encode(Owner("table", "t"), &given, 0).unwrap();
         assert_eq!(*encoded.value, [1, 2]);
+        let written = key.canonical(given.into());
         assert_eq!(written, [one.clone(), field(2, Match::Exact(vec![2]))]);
         let text = refused(&key, std::slice::from_ref(&one), 0);
         assert_eq!(
@@ -423,7 +391,7 @@ mod tests {
             ternary(vec![0x12, 0], vec![0xff, 0]),
             lpm(vec![10, 0, 0, 0], 8),
         ];
-        let (encoded, _) = key.encode(Owner("table", "t"), &both, 1).unwrap();
+        let encoded = key.encode(Owner("table", "t"), &both, 1).unwrap();
         assert_eq!(*encoded.value, [0x1200, 0x0a00_0000]);
         assert_eq!(*encoded.mask, [0xff00, 0xff00_0000]);
         assert!(refused(&key, &[ternary(vec![0x12, 1], vec![0xff, 0])], 1).contains("ignores"));
@@ -446,7 +414,7 @@ mod tests {
                 },
             )]
         };
-        let (encoded, _) = key.encode(Owner("table", "t"), &range(3, 9), 1).unwrap();
+        let encoded = key.encode(Owner("table", "t"), &range(3, 9), 1).unwrap();
         assert_eq!(
             encoded.ranges[0],
             Range {
@@ -472,7 +440,6 @@ mod tests {
         key.fields[0].outer_width = Some(outer);
         let priority = i32::from(key.has_priority());
         let encoded = key.encode(Owner("table", "t"), &[field(1, given)], priority);
-        let encoded = encoded.map(|(key, _)| key);
         encoded.map_err(|error| error.to_string())
     }
 

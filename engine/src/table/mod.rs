@@ -343,23 +343,20 @@ impl Table {
     /// The key or priority is invalid for the table.
     pub fn canonical(
         &self,
-        key: &[FieldMatch],
+        key: Vec<FieldMatch>,
         priority: i32,
     ) -> Result<Vec<FieldMatch>, ControlError> {
-        Ok(self.encode(key, priority)?.1)
+        self.encode(&key, priority)?;
+        Ok(self.declared.key.canonical(key))
     }
 
-    fn encode(
-        &self,
-        key: &[FieldMatch],
-        priority: i32,
-    ) -> Result<(EntryKey, Vec<FieldMatch>), ControlError> {
+    fn encode(&self, key: &[FieldMatch], priority: i32) -> Result<EntryKey, ControlError> {
         let owner = Owner("table", &self.declared.name);
         self.declared.key.encode(owner, key, priority)
     }
 
     fn find(&self, key: &[FieldMatch], priority: i32) -> Result<u32, ControlError> {
-        let (key, _) = self.encode(key, priority)?;
+        let key = self.encode(key, priority)?;
         let missing = || {
             let text = format!("table {} has no such entry", self.declared.name);
             ControlError::new(ErrorKind::NotFound, text)

@@ -66,26 +66,27 @@ impl Signature {
                 return Err(wrong(format!("parameter {id} is given twice")));
             }
         }
-        let mut values = Vec::new();
-        for param in &self.params {
-            match call.params.iter().find(|(id, _)| *id == param.id) {
-                Some((_, value)) => values.push(value.clone()),
-                None => {
-                    let what = format!("parameter {} ({}) is missing", param.id, param.name);
-                    return Err(wrong(what));
-                }
-            }
-        }
-        self.positional(owner, &values)
+        let values = self.params.iter().map(|param| {
+            let given = call.params.iter().find(|(id, _)| *id == param.id);
+            given.map(|(_, value)| value.as_slice()).ok_or_else(|| {
+                let what = format!("parameter {} ({}) is missing", param.id, param.name);
+                wrong(what)
+            })
+        });
+        self.positional(owner, &values.collect::<Result<Vec<_>, _>>()?)
     }
 
     /// Arguments in the order of the parameters, of which there must be as many.
-    pub fn positional(&self, owner: Owner, values: &[Vec<u8>]) -> Result<Box<[u8]>, ControlError> {
+    pub fn positional(
+        &self,
+        owner: Owner,
+        values: &[impl AsRef<[u8]>],
+    ) -> Result<Box<[u8]>, ControlError> {
         let mut args = vec![0; self.args_bytes.max(SLACK)];
         for (param, value) in self.params.iter().zip(values) {
             let what = || format!("{owner}: parameter {} of its action", param.name);
-            check_bytes(value, param.slot.width, what)?;
-            param.slot.store_bytes(&mut args, value);
+            check_bytes(value.as_ref(), param.slot.width, what)?;
+            param.slot.store_bytes(&mut args, value.as_ref());
         }
         Ok(args.into())
     }

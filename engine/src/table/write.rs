@@ -4,7 +4,9 @@ use std::ops::{Deref, DerefMut};
 
 use super::super::error::{ControlError, ErrorKind};
 use super::super::profile::Profile;
-use super::{ActionScope, Age, Entry, EntryAction, FieldMatch, Owner, Table, TableEntry, Target};
+use super::{
+    ActionScope, Age, Declaration, Entry, EntryAction, FieldMatch, Owner, Table, TableEntry, Target,
+};
 
 /// A table for writing, with its action profile.
 #[derive(Debug)]
@@ -57,26 +59,29 @@ impl<'a> TableMut<'a> {
     }
 
     fn add(&mut self, entry: TableEntry, is_const: bool) -> Result<(), ControlError> {
-        let (table, size) = (self.table.declared.name.clone(), self.table.declared.size);
-        if self.table.declared.key.fields.is_empty() {
+        let declared = &self.table.declared;
+        if declared.key.fields.is_empty() {
             return Err(ControlError::invalid(format!(
-                "table {table} has no key: only its default entry can be changed"
+                "table {} has no key: only its default entry can be changed",
+                declared.name
             )));
         }
-        let owner = Owner("table", &table);
-        let key = &self.table.declared.key;
-        let (key, written) = key.encode(owner, &entry.key, entry.priority)?;
+        let key = self.table.encode(&entry.key, entry.priority)?;
         let Some(action) = &entry.action else {
+            let owner = Owner("table", &declared.name);
             return Err(ControlError::invalid(format!(
                 "{owner}: an entry needs an action"
             )));
         };
         self.table.check_idle_timeout(entry.idle_timeout_ns)?;
         let target = self.target(action)?;
+        let Declaration {
+            name: table, size, ..
+        } = &self.table.declared;
         let refused = if self.table.matcher.find(&key).is_some() {
             let text = format!("table {table} has this entry already");
             Some(ControlError::new(ErrorKind::AlreadyExists, text))
-        } else if self.table.len() >= size {
+        } else if self.table.len() >= *size {
             let text = format!("table {table} is full: {size} entries");
             Some(ControlError::new(ErrorKind::ResourceExhausted, text))
         } else {
@@ -91,7 +96,7 @@ impl<'a> TableMut<'a> {
         table.matcher.insert(&key, at);
         table.entries[at as usize] = Some(Entry {
             key: Some(key),
-            written,
+            written: table.declared.key.canonical(entry.key),
             controller_metadata: entry.controller_metadata,
             metadata: entry.metadata,
             is_const,

@@ -311,7 +311,7 @@ pub(super) fn select(
     let key = key(request.r#match.clone())?;
     // Without the priority that the table's entries have, the key alone may stand for several.
     if request.priority == 0 && table.has_priority() {
-        let key = table.canonical(&key, 1)?;
+        let key = table.canonical(key, 1)?;
         walk(table, scan, |view| {
             if view.entry.key == key && passes(&view) {
                 each(view);

@@ -245,7 +245,7 @@ pub(super) struct Machine<'a> {
     /// True unless a checksum is wrong.
     pub correct: bool,
     /// Where the code goes on behind the action that runs.
-    pub back: Option<u32>,
+    pub back: u32,
     /// Parser states that the packet has visited.
     pub visited: u32,
     pub now_us: u64,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::action::{Machine, Verdict};
 use super::clone::{Egress, Ingress, replicate};
-use super::code::{Address, Shared};
+use super::code::{Address, NOWHERE, Shared};
 use super::family::Family;
 use super::parser::Parsed;
 use super::phv::Phv;
@@ -303,7 +303,7 @@ impl Engine {
                 error: program.parser.errors.no_error,
             },
             correct: true,
-            back: None,
+            back: NOWHERE,
             visited: 0,
             max_jumps: limits.action_jumps,
             max_states: limits.parser_states,

@@ -220,12 +220,8 @@ impl Operator {
     /// # Panics
     /// If the switch rejects the request.
     pub async fn occupy_jobs(&self, numbers: RangeInclusive<u16>) {
-        self.write(
-            numbers
-                .map(|number| Update::insert(self.occupied(number)))
-                .collect(),
-        )
-        .await;
+        self.write(self.occupied(numbers).map(Update::insert).collect())
+            .await;
     }
 
     /// Deletes these entries.
@@ -233,25 +229,23 @@ impl Operator {
     /// # Panics
     /// If the switch rejects the request.
     pub async fn release_jobs(&self, numbers: RangeInclusive<u16>) {
-        self.write(
-            numbers
-                .map(|number| Update::delete(self.occupied(number)))
-                .collect(),
-        )
-        .await;
+        self.write(self.occupied(numbers).map(Update::delete).collect())
+            .await;
     }
 
-    /// The entry of a job that counts as an unknown one and has no group.
-    fn occupied(&self, number: u16) -> TableEntry {
+    /// Entries of jobs that count as unknown ones and have no group.
+    pub fn occupied(&self, numbers: RangeInclusive<u16>) -> impl Iterator<Item = TableEntry> {
         let call = [
             (job::INDEX, 0u16.into()),
             (job::GROUP, 0u16.into()),
             (job::LOSS_THRESHOLD, 0u32.into()),
         ];
-        self.entry(job::TABLE, |row| {
-            row.exact(job::JOB, number)?
-                .action(job::SET_JOB, &call)?
-                .build()
+        numbers.map(move |number| {
+            self.entry(job::TABLE, |row| {
+                row.exact(job::JOB, number)?
+                    .action(job::SET_JOB, &call)?
+                    .build()
+            })
         })
     }
 
@@ -296,7 +290,11 @@ impl Operator {
         fill(table.entry()).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    async fn write(&self, updates: Vec<Update>) {
+    /// Writes updates in their order.
+    ///
+    /// # Panics
+    /// If the switch rejects one.
+    pub async fn write(&self, updates: Vec<Update>) {
         self.client
             .write(updates, Order::AsGiven)
             .await

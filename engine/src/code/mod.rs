@@ -37,6 +37,9 @@ use sites::{Site, finish};
 /// A position in the code.
 pub(super) type Address = u32;
 
+/// The address that follows the end of a block.
+pub(super) const NOWHERE: Address = Address::MAX;
+
 /// `to`, `at`, `a` and `b` are words.
 #[derive(Debug)]
 enum Op {
@@ -272,7 +275,8 @@ impl Code {
             let words = machine.phv.near();
             if let (Some(native), Some(context)) = (native, &mut context) {
                 let parsed = &mut machine.parsed.bytes;
-                next = native.run(next, words, &machine.state.args, parsed, context);
+                let places = (parsed, &mut machine.back);
+                next = native.run(next, words, &machine.state.args, places, context);
             }
             let op = &self.ops[next as usize];
             next += 1;
@@ -364,14 +368,14 @@ impl Code {
                         if found.args.len() > SLACK {
                             machine.state.args[..found.args.len()].copy_from_slice(found.args);
                         }
-                        machine.back = Some(next);
+                        machine.back = next;
                         next = self.actions[action.action];
                     }
                 }
                 Op::Call(call) => {
                     let (action, args) = &**call;
                     machine.state.args[..args.len()].copy_from_slice(args);
-                    machine.back = Some(next);
+                    machine.back = next;
                     next = self.actions[*action];
                 }
                 Op::Exit => {
@@ -382,9 +386,9 @@ impl Code {
                     if TRACED {
                         finish(&mut unfinished, shared, machine);
                     }
-                    match machine.back.take() {
-                        Some(to) => next = to,
-                        None => return Ok(()),
+                    match std::mem::replace(&mut machine.back, NOWHERE) {
+                        NOWHERE => return Ok(()),
+                        to => next = to,
                     }
                 }
                 op => match op.execute(shared, machine)? {

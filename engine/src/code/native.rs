@@ -28,7 +28,7 @@ use super::super::phv::OPERANDS;
 use super::super::register::Register;
 use super::super::word::{self, At};
 use super::numbers::MAX_RESULTS;
-use super::{Address, Arrays, Code, Op};
+use super::{Address, Arrays, Code, NOWHERE, Op};
 use x86::*;
 
 /// The machine code of a program.
@@ -53,8 +53,13 @@ pub(super) struct Context {
     frame_bytes: usize,
     /// How far the parser is.
     parsed: usize,
+    /// Where an action goes on at its end, or [`NOWHERE`].
+    back: u64,
     /// The length that counters count.
     length: u64,
+    /// [`Native::starts`], and the address of all code.
+    starts: *const u32,
+    code: *const c_void,
 }
 
 impl Native {
@@ -135,22 +140,27 @@ impl Native {
             frame: machine.payload.as_ptr(),
             frame_bytes: machine.payload.len(),
             parsed: 0,
+            back: NOWHERE.into(),
             length: machine.verdict.ingress_length.into(),
+            starts: self.starts.as_ptr(),
+            code: self.memory.at.as_ptr(),
         }
     }
 
-    /// Executes operations from an address on. Returns the address of the first one that has no machine code.
+    /// Executes operations from an address on. Returns the address of the first one that has no machine code. `places` are how far
+    /// the parser is, and where an action goes on at its end.
     #[inline(always)]
     pub fn run(
         &self,
         from: Address,
         words: &mut [u8; NEAR],
         args: &[u8],
-        parsed: &mut usize,
+        places: (&mut usize, &mut Address),
         context: &mut Context,
     ) -> Address {
         assert!(args.len() >= self.args);
-        context.parsed = *parsed;
+        let (parsed, back) = places;
+        (context.parsed, context.back) = (*parsed, (*back).into());
         let start = self.starts[from as usize] as usize;
         // SAFETY: `start` is where an operation's code begins in `memory`. The code is a function of this type that accesses `words`
         // and `args` within their bounds and what `context` describes, and changes only registers that a function may change.
@@ -160,7 +170,7 @@ impl Native {
                 std::mem::transmute(code);
             code(words.as_mut_ptr(), args.as_ptr(), 0, 0, context)
         };
-        *parsed = context.parsed;
+        (*parsed, *back) = (context.parsed, context.back as Address);
         next
     }
 }
@@ -381,6 +391,22 @@ impl Assembler {
                 self.mask(mask(arrays.registers[*register as usize].width()));
                 self.register_cell(*index, *register)?;
                 self.code.extend([0x48, 0x89, 0x04, 0xca]);
+                self.held = None;
+            }
+            Op::End => {
+                let back = offset_of!(Context, back) as u32;
+                self.memory(LOAD, RAX, CONTEXT, back);
+                self.with_constant(WITH_COMPARE, RAX, NOWHERE.into());
+                let action = self.jump_ahead(NOT_EQUAL);
+                self.leave();
+                self.land(action);
+                self.constant(RCX, NOWHERE.into());
+                self.memory(STORE, RCX, CONTEXT, back);
+                self.memory(LOAD, RCX, CONTEXT, offset_of!(Context, starts) as u32);
+                // To where the code of that operation starts.
+                self.code.extend([0x8b, 0x04, 0x81]);
+                self.memory(ADD, RAX, CONTEXT, offset_of!(Context, code) as u32);
+                self.code.extend([0xff, 0xe0]);
                 self.held = None;
             }
             Op::Verify(at) => self.checksum(&arrays.checksums[*at as usize], false)?,

@@ -15,7 +15,14 @@ impl Native {
         match *self {}
     }
 
-    pub fn run(&self, _: Address, _: &mut [u8], _: &[u8], _: &mut usize, _: &mut ()) -> Address {
+    pub fn run(
+        &self,
+        _: Address,
+        _: &mut [u8],
+        _: &[u8],
+        _: (&mut usize, &mut Address),
+        _: &mut (),
+    ) -> Address {
         match *self {}
     }
 }

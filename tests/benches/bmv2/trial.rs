@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ultima_p4runtime::v1::Update;
 use ultima_tests::stage::Stage;
 use ultima_wire::Kind;
 
@@ -208,11 +209,14 @@ impl Bench {
         let (sent, per_second) = thread::scope(|scope| {
             let sender = scope.spawn(|| link.generate(&frame, rate, WRITES_FOR));
             let per_second = self.stage.operate(0, async |operator| {
+                let entries = || operator.occupied(IDLE_JOBS);
+                let inserts: Vec<Update> = entries().map(Update::insert).collect();
+                let deletes: Vec<Update> = entries().map(Update::delete).collect();
                 let start = Instant::now();
                 let mut batches = 0;
                 while !sender.is_finished() {
-                    operator.occupy_jobs(IDLE_JOBS).await;
-                    operator.release_jobs(IDLE_JOBS).await;
+                    operator.write(inserts.clone()).await;
+                    operator.write(deletes.clone()).await;
                     batches += 2;
                 }
                 (batches * IDLE_JOBS.len()) as f64 / start.elapsed().as_secs_f64()

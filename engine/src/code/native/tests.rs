@@ -34,14 +34,26 @@ fn run_from(
     };
     let native = Native::new(&mut code, NO_ARRAYS).expect("machine code");
     let mut context = Context {
-        registers: std::ptr::null_mut(),
-        counters: std::ptr::null_mut(),
         frame: frame.as_ptr(),
         frame_bytes: frame.len(),
-        parsed: 0,
-        length: 0,
+        ..empty(&native)
     };
-    native.run(from, words, &[], parsed, &mut context)
+    native.run(from, words, &[], (parsed, &mut { NOWHERE }), &mut context)
+}
+
+/// The context of code that uses neither arrays nor a frame.
+fn empty(native: &Native) -> Context {
+    Context {
+        registers: std::ptr::null_mut(),
+        counters: std::ptr::null_mut(),
+        frame: [].as_ptr(),
+        frame_bytes: 0,
+        parsed: 0,
+        back: 0,
+        length: 0,
+        starts: native.starts.as_ptr(),
+        code: native.memory.at.as_ptr(),
+    }
 }
 
 fn memory(content: &[u8]) -> Box<[u8; NEAR]> {
@@ -96,12 +108,38 @@ fn run_with(
     let mut context = Context {
         registers: registers.as_mut_ptr(),
         counters: counters.as_mut_ptr(),
-        frame: [].as_ptr(),
-        frame_bytes: 0,
-        parsed: 0,
         length: 70,
+        ..empty(&native)
     };
-    native.run(0, words, args, &mut 0, &mut context)
+    native.run(0, words, args, (&mut 0, &mut { NOWHERE }), &mut context)
+}
+
+#[test]
+fn an_action_goes_on_behind_its_call() {
+    let mut code = Code {
+        // The middle part is an action, which the last part goes on behind.
+        ops: vec![
+            Op::Goto(3),
+            compute(TO, word::Op::Const(5)),
+            Op::End,
+            compute(A, word::Op::Const(7)),
+            Op::End,
+        ],
+        nodes: vec![3],
+        actions: vec![1],
+        ..Code::default()
+    };
+    let native = Native::new(&mut code, NO_ARRAYS).expect("machine code");
+    let mut words = memory(&[]);
+    for (from, mut back, ran) in [(1, 3, [7, 5]), (1, NOWHERE, [0, 5]), (3, NOWHERE, [7, 0])] {
+        set_word_at(&mut words, A, 0);
+        set_word_at(&mut words, TO, 0);
+        let places = (&mut 0, &mut back);
+        let end = native.run(from, &mut words, &[], places, &mut empty(&native));
+        assert_eq!([A, TO].map(|at| word_at(&words, at)), ran);
+        // The end of all is the interpreter's.
+        assert_eq!((end, back), (if ran[0] == 7 { 4 } else { 2 }, NOWHERE));
+    }
 }
 
 proptest! {

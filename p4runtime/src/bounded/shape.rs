@@ -35,7 +35,8 @@ pub(super) struct Shapes {
 struct Shape {
     /// Bytes, with embedded messages and without referenced ones.
     size: usize,
-    fields: BTreeMap<u32, Field>,
+    /// By number.
+    fields: Vec<Option<Field>>,
 }
 
 /// The memory that each occurrence of a field adds to its message.
@@ -119,7 +120,7 @@ impl Shapes {
     ) -> Result<(), Malformed> {
         while !encoded.is_empty() {
             let (number, wire) = decode_key(&mut encoded).map_err(|_| Malformed::Other)?;
-            let Some(field) = shape.fields.get(&number) else {
+            let Some(Some(field)) = shape.fields.get(number as usize) else {
                 let context = DecodeContext::default();
                 skip_field(wire, number, &mut encoded, context).map_err(|_| Malformed::Other)?;
                 continue;
@@ -191,12 +192,14 @@ impl Messages<'_> {
     }
 
     fn shape(&self, at: usize) -> Shape {
-        let fields = self.all[at].1.field.iter();
-        let fields = fields.map(|field| (field.number() as u32, self.field(at, field)));
-        Shape {
-            size: self.size(at),
-            fields: fields.collect(),
+        let declared = &self.all[at].1.field;
+        let most = declared.iter().map(|field| field.number()).max();
+        let mut fields = vec![None; most.map_or(0, |most| most as usize + 1)];
+        for field in declared {
+            fields[field.number() as usize] = Some(self.field(at, field));
         }
+        let size = self.size(at);
+        Shape { size, fields }
     }
 
     fn field(&self, of: usize, field: &FieldDescriptorProto) -> Field {

@@ -47,6 +47,37 @@ impl VnetHeader {
         }
     }
 
+    /// Of a frame whose TCP or UDP header starts at `checksum_start` and that stands for segments of `gso_size` bytes.
+    pub(super) fn of_segments(
+        is_tcp: bool,
+        gso_size: usize,
+        checksum_start: usize,
+        checksum_offset: usize,
+    ) -> Self {
+        VnetHeader {
+            flags: NEEDS_CHECKSUM,
+            gso_type: if is_tcp { GSO_TCPV4 } else { GSO_UDP_L4 },
+            gso_size,
+            checksum_start,
+            checksum_offset,
+        }
+    }
+
+    /// The header as the kernel reads it, of a frame with so many bytes of headers.
+    pub(super) fn bytes(&self, headers: usize) -> [u8; VNET_HEADER] {
+        let mut bytes = [self.flags, self.gso_type, 0, 0, 0, 0, 0, 0, 0, 0];
+        let words = [
+            headers,
+            self.gso_size,
+            self.checksum_start,
+            self.checksum_offset,
+        ];
+        for (to, word) in bytes[2..].chunks_exact_mut(2).zip(words) {
+            to.copy_from_slice(&(word as u16).to_ne_bytes());
+        }
+        bytes
+    }
+
     /// The same for the frame with `bytes` inserted before its transport header.
     pub(super) fn shifted(mut self, bytes: usize) -> Self {
         self.checksum_start += bytes;

@@ -18,6 +18,7 @@ use nix::sys::epoll::{Epoll, EpollFlags};
 use nix::sys::socket::{getsockopt, sockopt};
 
 use super::links::{Details, Link};
+use super::merge::Run;
 use super::mmsg::{self, Frame, RxBatch};
 use super::offload::{Refused, VNET_HEADER, VnetHeader};
 use super::ring::{Content, RxRing};
@@ -54,6 +55,8 @@ pub(crate) struct RawPort {
     ring: RxRing,
     receiver: OwnedFd,
     sender: OwnedFd,
+    /// Sends merged segments, only to a veth: other drivers were not tested.
+    merger: Option<OwnedFd>,
     /// Whether there may be a send ring.
     send_rings: bool,
     /// Sends frames that have a length in `ring_takes`.
@@ -103,6 +106,7 @@ impl RawPort {
             ring,
             receiver,
             sender,
+            merger: None,
             send_rings,
             tx_ring: None,
             ring_takes: RangeInclusive::new(1, 0),
@@ -132,7 +136,15 @@ impl RawPort {
         let Ok(details) = details else {
             return;
         };
-        if !details.plain_veth || !self.send_rings {
+        if !details.plain_veth {
+            self.merger = None;
+            return;
+        }
+        if self.merger.is_none() {
+            // Without it, segments leave one by one.
+            self.merger = packet_socket::merger_to(self.index).ok();
+        }
+        if !self.send_rings {
             return;
         }
         if self.tx_ring.is_none() {
@@ -208,6 +220,28 @@ impl RawPort {
                 reports.extend((0..self.staged).map(|_| Departure::NoPeer));
                 self.close_tx_ring();
                 true
+            }
+        }
+    }
+
+    /// Sends the segments at the start of `frames` as one frame. Returns false if there are none, or the kernel does not take it
+    /// now.
+    fn send_merged(&mut self, frames: &[&[u8]], reports: &mut Vec<Departure>) -> bool {
+        let Some(merger) = &self.merger else {
+            return false;
+        };
+        let Some(run) = Run::at_start(frames) else {
+            return false;
+        };
+        match run.send(merger.as_fd()) {
+            Ok(()) => {
+                self.refusals.taken(&frames[..run.len()]);
+                reports.extend((0..run.len()).map(|_| Departure::Left));
+                true
+            }
+            Err(error) => {
+                tracing::debug!("{}: segments leave one by one: {error}", self.name);
+                false
             }
         }
     }
@@ -397,8 +431,18 @@ impl Medium for RawPort {
         if self.retry_ring.is_some_and(|at| at <= Instant::now()) {
             self.choose_sender(Details::of(self.index));
         }
+        let mut merges = self.merger.is_some();
         while reports.len() < frames.len() {
-            let rest = &frames[reports.len()..];
+            let mut rest = &frames[reports.len()..];
+            if merges && self.staged == 0 && !self.dropped && Run::ahead(rest, 0) == 0 {
+                if self.send_merged(rest, reports) {
+                    continue;
+                }
+                merges = false;
+            }
+            if merges {
+                rest = &rest[..Run::ahead(rest, self.staged.max(1))];
+            }
             let more = if self.dropped {
                 let reported = reports.len();
                 let more = self.send_by_socket(&rest[..1], reports);

@@ -63,7 +63,7 @@ impl<V: ValueStore> Operation<V> {
             _ => Phase::Gather,
         };
         if packet.kind != Kind::Feedback {
-            timeouts.passed(bucket, stage, None, now.since(self.started), 1);
+            timeouts.record_packets(bucket, stage, None, now.since(self.started), 1);
         }
         let range = match packet.kind {
             Kind::Feedback => 0..0,

@@ -95,16 +95,15 @@ impl fmt::Debug for Counts {
 }
 
 /// The counter arrays by source.
-fn by_source() -> impl Iterator<Item = &'static str> {
+fn by_source() -> impl Iterator<Item = &'static str> + Clone {
     counter::GAPS.into_iter().chain(counter::BY_SOURCE)
 }
 
-/// Every counter array of the program.
-fn arrays() -> impl Iterator<Item = &'static str> {
+/// The other counter arrays of the program.
+fn not_by_source() -> impl Iterator<Item = &'static str> + Clone {
     (counter::BY_JOB.into_iter())
         .chain([counter::MALFORMED, counter::UNROUTED])
         .chain(counter::BY_SHARE)
-        .chain(by_source())
 }
 
 /// Reads counters of a fabric's switches without being any switch's primary.
@@ -141,9 +140,24 @@ impl CounterReader {
     /// # Errors
     /// A switch rejects the request.
     pub async fn read(&mut self) -> Result<Counts, tonic::Status> {
+        self.read_arrays(not_by_source().chain(by_source())).await
+    }
+
+    /// As [`CounterReader::read`], but without the arrays by source, which have most of the cells.
+    ///
+    /// # Errors
+    /// A switch rejects the request.
+    pub async fn read_without_sources(&mut self) -> Result<Counts, tonic::Status> {
+        self.read_arrays(not_by_source()).await
+    }
+
+    async fn read_arrays(
+        &mut self,
+        arrays: impl Iterator<Item = &'static str> + Clone,
+    ) -> Result<Counts, tonic::Status> {
         let mut counts = Counts::default();
         for (switch, (client, device_id)) in self.switches.iter_mut().enumerate() {
-            let by_id: BTreeMap<u32, &'static str> = arrays()
+            let by_id: BTreeMap<u32, &'static str> = (arrays.clone())
                 .map(|name| {
                     (
                         self.names.counter(name).expect("the program has it").id,

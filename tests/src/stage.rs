@@ -97,6 +97,16 @@ impl Stage {
         read.expect("switches let everybody read")
     }
 
+    /// All counters of all switches but those by source.
+    ///
+    /// # Panics
+    /// If a switch does not answer.
+    pub fn counts_without_sources(&mut self) -> Counts {
+        let read = self.counters.read_without_sources();
+        let read = self.testbed.runtime.block_on(read);
+        read.expect("switches let everybody read")
+    }
+
     /// Makes an operator the primary of a switch for the time of `work`. The controller has noticed both changes when this
     /// returns.
     ///

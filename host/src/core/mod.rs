@@ -291,13 +291,14 @@ impl<V: ValueStore> Core<V> {
             Some(congestion) => congestion.pacer.ready_at(),
             None => Time::ZERO,
         };
+        let waiting = self.operations.iter().find_map(Operation::without_credit);
         let ready = self
             .operations
             .iter()
-            .filter_map(|o| o.outbox().ready_at(Time::ZERO))
+            .filter_map(|o| o.outbox().ready_at(Time::ZERO, earlier(waiting, o.id)))
             .chain(self.checks.has_outgoing().then_some(Time::ZERO))
             .chain(self.recycler.as_ref().and_then(Recycler::ready_at))
-            .chain(self.exact.ready_at())
+            .chain(self.exact.ready_at(waiting))
             .min();
         let ready = ready.map(|ready| ready.max(paced));
         ready.into_iter().chain(credit).min()
@@ -573,6 +574,19 @@ impl<V: ValueStore> Core<V> {
         let rank = self.config.rank;
         (0..self.config.ranks).filter(move |&other| other != rank)
     }
+}
+
+/// An operation whose data waits for credit.
+#[derive(Clone, Copy)]
+struct WithoutCredit {
+    step: u32,
+    gather: Gather,
+}
+
+/// Where `waiting` data goes, if it is of an earlier step than `id`: nothing of `id` may reach its receivers first.
+fn earlier(waiting: Option<WithoutCredit>, id: OperationId) -> Option<Gather> {
+    let waiting = waiting.filter(|waiting| waiting.step < id.step)?;
+    Some(waiting.gather)
 }
 
 fn operation_of(header: &Header) -> OperationId {

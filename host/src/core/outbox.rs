@@ -279,25 +279,42 @@ impl Outbox {
         !self.has_data() && self.notice.is_none()
     }
 
+    /// How aggregates are sent, if data waits for credit.
+    pub(super) fn without_credit(&self) -> Option<Gather> {
+        (self.held == Some(Held::Blocked)).then_some(self.gather_to)
+    }
+
     /// The time at which [`Outbox::next`] returns a packet, if nothing else happens. Data without credit is not ready.
-    pub(super) fn ready_at(&self, now: Time) -> Option<Time> {
+    pub(super) fn ready_at(&self, now: Time, earlier: Option<Gather>) -> Option<Time> {
+        if earlier == Some(Gather::Multicast) {
+            return None;
+        }
         let is_held = self.held.is_some();
         if self.scatter > 0 {
             return (!is_held).then_some(now);
         }
         let gather = (self.gather_ready() > 0 && !is_held).then_some(self.gather_from);
-        let notice = self.notice.as_ref().map(|notice| notice.due);
+        let notice = self.notice.as_ref().filter(|_| earlier.is_none());
+        let notice = notice.map(|notice| notice.due);
         gather.into_iter().chain(notice).min()
     }
 
     /// The next packet to send, counted as sent.
+    ///
+    /// `earlier` says that data of an earlier step waits for credit, and where it goes. A packet of this step would show its
+    /// receiver that the data is lost. So nothing overtakes data for the group. Where each receiver waits for credit alone,
+    /// it gets no data of this step either, but it would get notices.
     pub(super) fn next(
         &mut self,
         layout: &Layout,
         now: Time,
         credit: &mut Credit,
+        earlier: Option<Gather>,
     ) -> Option<Packet> {
         self.held = None;
+        if earlier == Some(Gather::Multicast) {
+            return None;
+        }
         if self.scatter > 0 {
             let scatter = self.next_scatter(layout, now, credit);
             if scatter.is_some() || self.scatter > 0 {
@@ -305,7 +322,10 @@ impl Outbox {
             }
         }
         let urgent = self.notice.as_ref().is_some_and(|notice| notice.urgent);
-        if urgent && let Some(notice) = self.next_notice(now) {
+        if urgent
+            && earlier.is_none()
+            && let Some(notice) = self.next_notice(now)
+        {
             return Some(notice);
         }
         if self.gather_ready() > 0
@@ -314,7 +334,10 @@ impl Outbox {
         {
             return Some(gather);
         }
-        self.next_notice(now)
+        match earlier {
+            Some(_) => None,
+            None => self.next_notice(now),
+        }
     }
 
     fn next_scatter(&mut self, layout: &Layout, now: Time, credit: &mut Credit) -> Option<Packet> {

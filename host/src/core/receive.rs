@@ -274,7 +274,7 @@ impl<V: ValueStore> Core<V> {
             let after = arrival.since(started.at);
             let source = Some(header.source);
             self.timeouts
-                .passed(id.bucket, phase, source, after, packets);
+                .record_packets(id.bucket, phase, source, after, packets);
         }
     }
 }

@@ -16,7 +16,7 @@ use super::batch::{Batch, InCore};
 use super::congestion::{Congestion, CongestionReport, Queues};
 use super::operation::Operation;
 use super::packet::{self, FeedbackFields, Written};
-use super::{Core, Destination, Transmit};
+use super::{Core, Destination, Transmit, WithoutCredit, earlier, exact};
 
 /// Room for a grant of credit.
 const SHORTEST: usize = header_len(true) + Credit::LEN;
@@ -114,11 +114,14 @@ impl<V: ValueStore> Core<V> {
         if let Some(transmit) = self.transmit_request(now, buf) {
             return Some(whole(transmit));
         }
+        let mut waiting = None;
         for operation in &mut self.operations {
             let (id, number, part) = (operation.id, operation.number, operation.part());
             let operation_len = operation.layout.len();
             let (timeouts, credit) = (self.timeouts.as_mut(), &mut self.credit);
-            let Some(mut outgoing) = operation.transmit(now, timeouts, credit) else {
+            let next = operation.transmit(now, timeouts, credit, earlier(waiting, id));
+            let Some(mut outgoing) = next else {
+                waiting = waiting.or(operation.without_credit());
                 continue;
             };
             let (slot, ranks) = (outgoing.packet.slot, self.config.ranks);
@@ -167,7 +170,7 @@ impl<V: ValueStore> Core<V> {
             return Some((transmit, values));
         }
         // After the data of earlier steps: a packet of a step says that they are sent.
-        if let Some(transmit) = self.transmit_exact(now, buf) {
+        if let Some(transmit) = self.transmit_exact(now, waiting, buf) {
             return Some(whole(transmit));
         }
         let repair = self.transmit_repair(now, buf);
@@ -188,11 +191,22 @@ impl<V: ValueStore> Core<V> {
         }
     }
 
-    pub(super) fn transmit_exact(&mut self, now: Time, buf: &mut [u8]) -> Option<Transmit> {
+    /// Writes the next packet of an exact operation, unless data of an earlier step is `waiting` for credit.
+    fn transmit_exact(
+        &mut self,
+        now: Time,
+        waiting: Option<WithoutCredit>,
+        buf: &mut [u8],
+    ) -> Option<Transmit> {
         let members = &self.members;
         let past = |rank, step| members.is_done_with(rank, step);
-        let (incast, credit) = (self.incast.own(), &mut self.credit);
-        let sent = (self.exact).transmit(&self.config, now, incast, past, credit, buf)?;
+        let stamp = exact::Stamp {
+            now,
+            incast: self.incast.own(),
+            sequence: 0,
+        };
+        let credit = &mut self.credit;
+        let sent = (self.exact).transmit(&self.config, stamp, waiting, past, credit, buf)?;
         match sent.kind {
             Kind::Feedback => self.totals.feedback_sent += 1,
             Kind::Control => self.totals.control_sent += 1,

@@ -72,7 +72,7 @@ struct Bucket {
 
 /// Measurements of one stage's packets.
 struct Times {
-    came: Arrivals,
+    received: Arrivals,
     /// This rank's own packets.
     sent: Arrivals,
 }
@@ -80,7 +80,7 @@ struct Times {
 impl Times {
     fn new(sources: u16) -> Self {
         Self {
-            came: Arrivals::new(LATE_SHARE, sources),
+            received: Arrivals::new(LATE_SHARE, sources),
             sent: Arrivals::new(LATE_SHARE, sources),
         }
     }
@@ -140,7 +140,7 @@ impl Bucket {
     }
 
     fn learn(&mut self, limits: Bounds, slack: Duration) {
-        let usual = |times: &Times| times.came.median().max(times.sent.median());
+        let usual = |times: &Times| times.received.median().max(times.sent.median());
         // A rank that starts after the others has their contributions at once, so their times do not show how long the
         // stage takes: at least half as long as to the median aggregate.
         let least = usual(&self.stages[Phase::Gather as usize]) / 2;
@@ -148,7 +148,7 @@ impl Bucket {
             let usual = usual(times).max(least);
             let most = (usual * STRETCH).max(self.period / PERIOD_SHARE);
             let sent = times.sent.all_but_share(SENT_LATE);
-            times.came.bound().max(sent).min(most)
+            times.received.bound().max(sent).min(most)
         });
         let grace = self.early.grace().map(|grace| Some(grace? + slack));
         self.bounds = Bounds::within(t_s + slack, t_b + 2 * slack, grace, limits);
@@ -182,7 +182,7 @@ impl Policy for CauseAware {
         bucket.bounds
     }
 
-    fn passed(
+    fn record_packets(
         &mut self,
         bucket: u16,
         phase: Phase,
@@ -197,7 +197,7 @@ impl Policy for CauseAware {
         match source {
             None => times.sent.add(after, packets),
             Some(rank) if self.overdue[usize::from(rank)] > OVERDUE_OFTEN => {}
-            Some(_) => times.came.add(after, packets),
+            Some(_) => times.received.add(after, packets),
         }
     }
 
@@ -219,7 +219,7 @@ impl Policy for CauseAware {
                 times.sent.add(bound + bound / 4, never_sent);
             }
             times.sent.operation_ended();
-            times.came.operation_ended();
+            times.received.operation_ended();
         }
         let owed: u64 = ended.stages.iter().map(|stage| stage.owed).sum();
         let late = |cause| ended.stages.iter().map(move |s| s.missing.of(cause));
@@ -267,7 +267,7 @@ mod tests {
             bounds = policy.start(start, 0, 1000);
             for phase in [Phase::Scatter, Phase::Gather] {
                 for source in [None, Some(1), Some(2), Some(3)] {
-                    policy.passed(0, phase, source, 2 * MS, 8);
+                    policy.record_packets(0, phase, source, 2 * MS, 8);
                 }
             }
             let stage = Stage {

@@ -157,9 +157,9 @@ pub(crate) trait Policy: Send {
         true
     }
 
-    /// Notes packets of `bucket`'s operation at this time since its start: they arrived from `source`, or this rank sent
+    /// Records packets of `bucket`'s operation at this time since its start: they arrived from `source`, or this rank sent
     /// them if that is None. Includes late packets, but not trimmed ones.
-    fn passed(
+    fn record_packets(
         &mut self,
         _bucket: u16,
         _phase: Phase,

@@ -227,7 +227,7 @@ mod tests {
                 slot: 9,
                 contributions: 1,
                 last: false,
-                fate: Fate::CutTrimmed,
+                fate: Fate::Trimmed,
             },
             Happened::SlotClosed {
                 slot: 9,

@@ -155,10 +155,12 @@ pub enum Fate {
     Late,
     /// It had arrived before.
     Duplicate,
-    /// A switch removed its payload because the queue was full.
-    CutTrimmed,
-    /// A switch removed its payload because its budget was used up.
-    CutLate,
+    /// A switch removed its payload because the queue was full (TRIMMED).
+    #[serde(rename = "cut-trimmed")]
+    Trimmed,
+    /// A switch removed its payload because its budget was used up (LATE).
+    #[serde(rename = "cut-late")]
+    MarkedLate,
     /// It carries no values, only information about its sender.
     Heard,
     /// It contradicts this rank's state.

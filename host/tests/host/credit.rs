@@ -1,12 +1,15 @@
 //! Flow control: no receiver gets more packets than it has room for. Over kernel UDP: `tests/receive_buffers.rs`.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use ultima_host::{
-    ClosedBy, Config, Core, Destination, Exact, Gather, IncastPolicy, OperationId, ReceiveBuffer,
-    Recycling, Time,
+    ClosedBy, Config, Core, Destination, Event, Exact, Gather, IncastPolicy, OperationId,
+    ReceiveBuffer, Recycling, Time,
 };
 use ultima_wire::{Credit, Header, Key, Kind, Ticks};
+
+use ultima_testing::per_run;
 
 use crate::common::{GATHERS, Network, Random, at_once, lossy, powers};
 
@@ -290,4 +293,89 @@ fn replayed_packets_of_an_ended_operation_cause_no_grants() {
         while cores[0].next_datagram(now, &mut buf).is_some() {}
     }
     assert_eq!(cores[0].totals().control_sent, before);
+}
+
+/// Ranks that a scheduler stops at random, on paths that keep the order and lose nothing. Several buckets are in flight, and an
+/// exact operation in every other step.
+#[test]
+fn a_rank_without_credit_sends_no_later_step_first() {
+    for gather in GATHERS {
+        for seed in 0..per_run(20, 400) {
+            steps_in_order(gather, seed);
+        }
+    }
+}
+
+fn steps_in_order(gather: Gather, seed: u64) {
+    const RANKS: u16 = 4;
+    const STEPS: u32 = 6;
+    const BOUND: Duration = Duration::from_secs(60);
+    // The smallest has no value for the last rank.
+    const BUCKETS: [usize; 3] = [3, 2000, 700];
+    let mut cores: Vec<Core> = (0..RANKS)
+        .map(|rank| {
+            let config = Config {
+                rank,
+                gather,
+                t_s: BOUND,
+                t_b: 2 * BOUND,
+                ..buffered(RANKS, 24)
+            };
+            Core::new(config).expect("valid")
+        })
+        .collect();
+    let start = |core: &mut Core, now, step: u32| {
+        for (bucket, len) in (0..).zip(BUCKETS) {
+            let id = OperationId { step, bucket };
+            match bucket == 0 && step % 2 == 1 {
+                true => core.start_exact(now, id, Exact::Sum, vec![1.0; len], BOUND),
+                false => core.start(now, id, vec![1.0; len]),
+            }
+            .expect("starts");
+        }
+    };
+    let mut random = Random::new(seed);
+    let mut now = Time::ZERO;
+    cores.iter_mut().for_each(|core| start(core, now, 0));
+    let mut ended = [0; RANKS as usize];
+    let mut paths = vec![vec![VecDeque::new(); RANKS.into()]; RANKS.into()];
+    let mut buf = vec![0; cores[0].max_datagram()];
+    let all = STEPS as usize * BUCKETS.len();
+    while ended.iter().any(|ended| *ended < all) {
+        now = now + Duration::from_micros(1);
+        let rank = random.below(RANKS.into()) as usize;
+        let core = &mut cores[rank];
+        core.handle_timeout(now);
+        // It runs for a while: what one rank sent it, and what it can send then.
+        let from = random.below(RANKS.into()) as usize;
+        for _ in 0..random.below(40) {
+            if let Some(datagram) = paths[from][rank].pop_front() {
+                let datagram: Vec<u8> = datagram;
+                core.handle_datagram(now, &datagram);
+            }
+        }
+        while let Some(event) = core.poll_event() {
+            match event {
+                Event::Done { outcome, .. } => {
+                    assert!(outcome.is_whole(), "{gather:?}, seed {seed}: {outcome:?}");
+                }
+                Event::Exact { ended, .. } => assert!(ended.is_ok()),
+                Event::SlotTrimmed(_) => unreachable!("no switch trims"),
+            }
+            ended[rank] += 1;
+            if ended[rank] % BUCKETS.len() == 0 && ended[rank] < all {
+                start(core, now, (ended[rank] / BUCKETS.len()) as u32);
+            }
+        }
+        for _ in 0..random.below(40) {
+            if let Some(sent) = core.next_datagram(now, &mut buf) {
+                let datagram = &buf[..sent.len];
+                let receivers = (0..usize::from(RANKS)).filter(|receiver| match sent.to {
+                    Destination::Rank(to) => usize::from(to) == *receiver,
+                    Destination::Group => *receiver != rank,
+                });
+                receivers.for_each(|to| paths[rank][to].push_back(datagram.to_vec()));
+            }
+        }
+    }
 }

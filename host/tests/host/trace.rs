@@ -99,7 +99,7 @@ fn a_trace_agrees_with_the_counters() {
             };
             assert_eq!(came(&[Fate::InTime]), phase.in_time);
             assert_eq!(came(&[Fate::Duplicate]), phase.duplicates);
-            assert_eq!(came(&[Fate::CutTrimmed, Fate::CutLate]), phase.trimmed);
+            assert_eq!(came(&[Fate::Trimmed, Fate::MarkedLate]), phase.trimmed);
             assert!(phase.duplicates > 0 && phase.trimmed > 0, "{phase:?}");
             // Packets of operations that never started are not traced.
             assert!(came(&[Fate::Late]) <= phase.late);

@@ -14,7 +14,7 @@ mod truncated;
 mod trunk;
 
 pub use dropped::{to_an_unknown_rank, without_a_group};
-pub use run::{Outcome, in_any_order, run, shown};
+pub use run::{Outcome, in_any_order, outcome, run, shown};
 
 use ultima_p4::names::counter;
 use ultima_testing::full;

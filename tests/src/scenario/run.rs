@@ -22,8 +22,20 @@ pub struct Outcome {
 ///
 /// # Panics
 /// If arrivals or counts differ from the scenario's. The message has both.
-pub fn run(stage: &mut Stage, scenario: &Scenario) -> Outcome {
-    let before = stage.counts();
+pub fn run(stage: &mut Stage, scenario: &Scenario) {
+    checked(stage, scenario, Stage::counts_without_sources);
+}
+
+/// As [`run`]. Returns the arrivals and all counts, those by source included.
+///
+/// # Panics
+/// As [`run`].
+pub fn outcome(stage: &mut Stage, scenario: &Scenario) -> Outcome {
+    checked(stage, scenario, Stage::counts)
+}
+
+fn checked(stage: &mut Stage, scenario: &Scenario, read: fn(&mut Stage) -> Counts) -> Outcome {
+    let before = read(stage);
     let mut arrivals = Vec::new();
     for (
         number,
@@ -52,7 +64,7 @@ pub fn run(stage: &mut Stage, scenario: &Scenario) -> Outcome {
         );
         arrivals.push(arrived);
     }
-    let counts = stage.counts().since(&before);
+    let counts = read(stage).since(&before);
     let expected = &scenario.counts;
     assert!(
         counts.without_sources() == *expected,

@@ -67,7 +67,7 @@ fn outcomes(
     scenarios: Vec<scenario::Scenario>,
 ) -> (Vec<Job>, Vec<(String, Outcome)>) {
     let outcomes = scenarios.into_iter().map(|scenario| {
-        let outcome = scenario::run(&mut stage, &scenario);
+        let outcome = scenario::outcome(&mut stage, &scenario);
         (scenario.name, outcome)
     });
     let outcomes = outcomes.collect();

@@ -333,7 +333,7 @@ impl Operation {
     pub fn slots(&self, phase: Phase) -> Vec<Vec<Option<Fate>>> {
         let worth = |fate| match fate {
             Fate::InTime => 3,
-            Fate::CutTrimmed | Fate::CutLate => 2,
+            Fate::Trimmed | Fate::MarkedLate => 2,
             Fate::Late => 1,
             Fate::Duplicate | Fate::Heard | Fate::Refused => 0,
         };

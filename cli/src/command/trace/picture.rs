@@ -298,7 +298,7 @@ impl Picture<'_> {
             (DUPLICATE, &[Fate::Duplicate][..]),
             (IN_TIME, &[Fate::InTime]),
             (LATE, &[Fate::Late]),
-            (TRIMMED, &[Fate::CutTrimmed, Fate::CutLate]),
+            (TRIMMED, &[Fate::Trimmed, Fate::MarkedLate]),
         ] {
             let those = operation.received.iter().filter(of_band);
             let those = those.filter(|it| fates.contains(&it.fate));

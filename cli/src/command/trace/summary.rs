@@ -128,7 +128,7 @@ fn phases(operation: &Operation) -> String {
             sent.count().to_string(),
             slots.iter().map(Vec::len).sum::<usize>().to_string(),
             came(&[Fate::InTime]),
-            came(&[Fate::CutTrimmed, Fate::CutLate]),
+            came(&[Fate::Trimmed, Fate::MarkedLate]),
             came(&[Fate::Late]),
             came(&[Fate::Duplicate]),
             never.to_string(),

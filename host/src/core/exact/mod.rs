@@ -29,10 +29,10 @@ use crate::operation::OperationId;
 use crate::stats::{Phases, Rejection};
 use crate::time::Time;
 
-use super::Destination;
 use super::congestion::{CongestionReport, Queues};
 use super::credit::Credit;
 use super::packet::{self, Written};
+use super::{Destination, WithoutCredit, earlier};
 pub(super) use operation::Start;
 use operation::{Body, ExactOperation, Outgoing};
 
@@ -183,12 +183,11 @@ impl ExactOperations {
         self.operations.iter().map(ExactOperation::due).min()
     }
 
-    /// The time of the next packet to send, if nothing else happens.
-    pub(super) fn ready_at(&self) -> Option<Time> {
-        self.operations
-            .iter()
-            .filter_map(ExactOperation::ready_at)
-            .min()
+    /// The time of the next packet to send, if nothing else happens. `waiting`: see [`ExactOperations::transmit`].
+    pub(super) fn ready_at(&self, waiting: Option<WithoutCredit>) -> Option<Time> {
+        let operations = self.operations.iter();
+        let sending = operations.filter(|o| earlier(waiting, o.id).is_none());
+        sending.filter_map(ExactOperation::ready_at).min()
     }
 
     /// The time from which no rank that still responds needs anything. None if no rank needs anything.
@@ -222,32 +221,31 @@ impl ExactOperations {
         Some(write(config, stamp, operation.id, &outgoing, buf))
     }
 
-    /// Writes the next packet to the front of `buf`.
+    /// Writes the next packet to the front of `buf`, unless data of an earlier step is `waiting` for credit. Sets the sequence
+    /// number of `stamp`.
     pub(super) fn transmit(
         &mut self,
         config: &Config,
-        now: Time,
-        incast: u8,
+        stamp: Stamp,
+        waiting: Option<WithoutCredit>,
         past: impl Fn(u16, u32) -> bool,
         credit: &mut Credit,
         buf: &mut [u8],
     ) -> Option<Sent> {
         let room = packet::request_room(config);
         let counters = &mut self.counters;
-        self.operations.iter_mut().find_map(|operation| {
+        let operations = self.operations.iter_mut();
+        let mut sending = operations.filter(|o| earlier(waiting, o.id).is_none());
+        sending.find_map(|operation| {
             let id = operation.id;
             let past = |rank| past(rank, id.step);
-            let outgoing = operation.transmit(now, room, past, counters, credit)?;
+            let outgoing = operation.transmit(stamp.now, room, past, counters, credit)?;
             let to = outgoing.to;
             let sequence = match outgoing.body {
                 Body::Values { .. } => credit.sent(to),
                 _ => 0,
             };
-            let stamp = Stamp {
-                now,
-                incast,
-                sequence,
-            };
+            let stamp = Stamp { sequence, ..stamp };
             let kind = outgoing.kind();
             let written = write(config, stamp, id, &outgoing, buf);
             Some(Sent { kind, to, written })
@@ -266,12 +264,12 @@ fn feedback(queues: Queues, notice: bool) -> Feedback {
 }
 
 /// The fields of a packet that its operation does not decide.
-struct Stamp {
-    now: Time,
+pub(super) struct Stamp {
+    pub(super) now: Time,
     /// This rank's incast limit.
-    incast: u8,
+    pub(super) incast: u8,
     /// The packet's sequence number, or 0.
-    sequence: u32,
+    pub(super) sequence: u32,
 }
 
 /// Writes a packet to the front of `buf`.

@@ -18,6 +18,7 @@ use crate::timeout::Bounds;
 use crate::trace::{Happened, Timer};
 use crate::values::{Bucket, Spare, ValueStore};
 
+use super::WithoutCredit;
 use super::collect::Collect;
 use super::outbox::{Held, Outbox};
 use super::overtaking::{Order, Window};
@@ -368,6 +369,13 @@ impl<V: ValueStore> Operation<V> {
         let overtaken = overtaken.into_iter().filter_map(Order::due);
         let timers = early.chain(flush).chain(overtaken);
         timers.fold(self.deadline, Time::min)
+    }
+
+    /// This operation, if its data waits for credit.
+    pub(super) fn without_credit(&self) -> Option<WithoutCredit> {
+        let gather = self.outbox.without_credit()?;
+        let step = self.id.step;
+        Some(WithoutCredit { step, gather })
     }
 
     pub(super) fn outbox(&self) -> &Outbox {

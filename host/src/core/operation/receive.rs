@@ -129,8 +129,8 @@ impl<V: ValueStore> Operation<V> {
                 }
                 return Ok(Received {
                     fate: match cause {
-                        Cause::Late => Fate::CutLate,
-                        _ => Fate::CutTrimmed,
+                        Cause::Late => Fate::MarkedLate,
+                        _ => Fate::Trimmed,
                     },
                     trimmed: is_new.then_some(trimmed),
                 });

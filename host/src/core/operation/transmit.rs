@@ -7,6 +7,7 @@ use ultima_wire::Kind;
 
 use crate::cause::Phase;
 use crate::codec::Coding;
+use crate::config::Gather;
 use crate::core::Destination;
 use crate::core::batch::InCore;
 use crate::core::credit::Credit;
@@ -40,14 +41,15 @@ pub(in crate::core) struct Outgoing<'a> {
 }
 
 impl<V: ValueStore> Operation<V> {
-    /// The next packet to send.
+    /// The next packet to send. `earlier`: see [`Outbox::next`](crate::core::outbox::Outbox::next).
     pub(in crate::core) fn transmit(
         &mut self,
         now: Time,
         timeouts: &mut dyn Policy,
         credit: &mut Credit,
+        earlier: Option<Gather>,
     ) -> Option<Outgoing<'_>> {
-        let mut packet = self.outbox.next(&self.layout, now, credit)?;
+        let mut packet = self.outbox.next(&self.layout, now, credit, earlier)?;
         if packet.kind == Kind::Gather {
             packet.contributions = packet.contributions.min(self.most);
         }
@@ -61,7 +63,7 @@ impl<V: ValueStore> Operation<V> {
             _ => Phase::Gather,
         };
         if packet.kind != Kind::Feedback {
-            timeouts.passed(bucket, stage, None, now.since(self.started), 1);
+            timeouts.record_packets(bucket, stage, None, now.since(self.started), 1);
         }
         let range = match packet.kind {
             Kind::Feedback => 0..0,

@@ -8,7 +8,7 @@ use super::super::compile::Place;
 use super::super::error::LoadError;
 use super::super::expression::Num;
 use super::super::json::{self, Term};
-use super::super::key::{word_count, words_of};
+use super::super::key::{ones, word_count, words_of};
 use super::super::primitive::Names;
 use super::super::value_set::ValueSet;
 use super::{Case, Errors, Parser, State, Transition};
@@ -221,7 +221,7 @@ impl Case {
         let value = written(transition, at)?;
         let mask = match &transition.mask {
             Some(mask) => split(mask, widths, at)?,
-            None => widths.iter().flat_map(|width| all_ones(*width)).collect(),
+            None => widths.iter().flat_map(|width| ones(*width, 0)).collect(),
         };
         let mut value = split(value, widths, at)?;
         value
@@ -256,10 +256,6 @@ impl Case {
 fn written<'a>(transition: &'a json::Transition, at: &str) -> Result<&'a str, LoadError> {
     let value = transition.value.as_deref();
     value.ok_or_else(|| LoadError::malformed("a transition without a value", at))
-}
-
-fn all_ones(width: u32) -> Vec<u64> {
-    words_of(&big_mask(width), width)
 }
 
 /// Takes a concatenation of fields, each padded to whole bytes, apart into words.

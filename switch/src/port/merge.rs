@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use nix::sys::socket::{MsgFlags, sendmsg};
 
-use super::offload::{VNET_HEADER, VnetHeader};
+use super::offload::{VNET_HEADER, open_header, put};
 use crate::engine::{csum16, sum16};
 use crate::tm::BATCH;
 
@@ -30,7 +30,7 @@ const ECE: u8 = 0x40;
 
 /// Segments that follow each other.
 pub(super) struct Run<'a> {
-    segments: &'a [&'a [u8]],
+    pub(super) segments: &'a [&'a [u8]],
     /// Bytes of each one's headers.
     headers: usize,
     /// Bytes of payload of each segment but the last, which may have fewer.
@@ -48,7 +48,7 @@ impl<'a> Run<'a> {
         let size = first.len() - headers;
         let mut bytes = first.len();
         let more = frames.windows(2).take(BATCH - 1).take_while(|pair| {
-            bytes += pair[1].len() - headers.min(pair[1].len());
+            bytes += pair[1].len().saturating_sub(headers);
             bytes <= MOST && follows(pair[0], pair[1]) && is_right(pair[1])
         });
         let count = 1 + more.count();
@@ -66,11 +66,6 @@ impl<'a> Run<'a> {
         starts.next().unwrap_or(frames.len())
     }
 
-    /// Returns the number of segments.
-    pub(super) fn len(&self) -> usize {
-        self.segments.len()
-    }
-
     /// Sends the merged frame through a packet socket whose messages start with offload headers.
     pub(super) fn send(&self, socket: BorrowedFd<'_>) -> io::Result<()> {
         let start = self.start();
@@ -79,16 +74,16 @@ impl<'a> Run<'a> {
         for (part, segment) in parts[1..].iter_mut().zip(self.segments) {
             *part = IoSlice::new(&segment[self.headers..]);
         }
-        let parts = &parts[..=self.len()];
+        let parts = &parts[..=self.segments.len()];
         sendmsg::<()>(socket.as_raw_fd(), parts, &[], MsgFlags::MSG_DONTWAIT, None)?;
         Ok(())
     }
 
     /// The offload header and the headers of the merged frame.
     fn start(&self) -> [u8; VNET_HEADER + HEADERS] {
-        let (first, last) = (self.segments[0], self.segments[self.len() - 1]);
-        let payload = self.size * (self.len() - 1) + last.len() - self.headers;
-        let bytes = self.headers + payload;
+        let before = self.segments.len() - 1;
+        let (first, last) = (self.segments[0], self.segments[before]);
+        let bytes = self.size * before + last.len();
         let mut start = [0; VNET_HEADER + HEADERS];
         let (vnet, frame) = start.split_at_mut(VNET_HEADER);
         frame[..self.headers].copy_from_slice(&first[..self.headers]);
@@ -96,22 +91,19 @@ impl<'a> Run<'a> {
         put(frame, IP + 10, 0);
         let checksum = csum16(sum16(&frame[IP..TRANSPORT]));
         put(frame, IP + 10, checksum.into());
-        let checksum_at = match frame[IP + 9] {
-            TCP => {
-                frame[TRANSPORT + 13] |= last[TRANSPORT + 13];
-                16
-            }
-            _ => {
-                put(frame, TRANSPORT + 4, bytes - TRANSPORT);
-                6
-            }
+        let is_tcp = frame[IP + 9] == TCP;
+        let checksum_at = if is_tcp {
+            frame[TRANSPORT + 13] |= last[TRANSPORT + 13];
+            16
+        } else {
+            put(frame, TRANSPORT + 4, bytes - TRANSPORT);
+            6
         };
         // The rest of the checksum is left to who cuts the frame, or ignored by who takes it as it is.
         let pseudo_header = !csum16(pseudo_header(frame, bytes));
         put(frame, TRANSPORT + checksum_at, pseudo_header.into());
-        let is_tcp = frame[IP + 9] == TCP;
-        let open = VnetHeader::of_segments(is_tcp, self.size, TRANSPORT, checksum_at);
-        vnet.copy_from_slice(&open.bytes(self.headers));
+        let words = [self.headers, self.size, TRANSPORT, checksum_at];
+        vnet.copy_from_slice(&open_header(is_tcp, words));
         start
     }
 }
@@ -185,14 +177,11 @@ fn get(frame: &[u8], at: usize) -> usize {
     usize::from(u16::from_be_bytes([frame[at], frame[at + 1]]))
 }
 
-fn put(frame: &mut [u8], at: usize, value: usize) {
-    frame[at..at + 2].copy_from_slice(&(value as u16).to_be_bytes());
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::offload::VnetHeader;
     use super::*;
 
     /// A frame that stands for segments: IPv4, TCP with a time stamp or UDP.
@@ -230,8 +219,8 @@ mod tests {
     fn segments(protocol: u8, payload: usize, size: usize, id: u16) -> Vec<Vec<u8>> {
         let mut frame = large(protocol, payload, id, PSH);
         let sum = if protocol == TCP { 16 } else { 6 };
-        let vnet = VnetHeader::of_segments(protocol == TCP, size, TRANSPORT, sum);
-        cut(vnet, &mut frame)
+        let vnet = open_header(protocol == TCP, [0, size, TRANSPORT, sum]);
+        cut(VnetHeader::parse(&vnet), &mut frame)
     }
 
     /// The merged frame, as the kernel gets it.
@@ -259,7 +248,7 @@ mod tests {
             let known = segments(protocol, payload, size, id);
             let frames: Vec<&[u8]> = known.iter().map(Vec::as_slice).collect();
             let run = Run::at_start(&frames).expect("segments");
-            prop_assert_eq!(run.len(), count);
+            prop_assert_eq!(run.segments.len(), count);
             let (vnet, mut frame) = merged(&run);
             prop_assert_eq!(frame.len(), run.headers + payload);
             prop_assert_eq!(cut(vnet, &mut frame), known);
@@ -276,7 +265,7 @@ mod tests {
             let bytes = known[which].len();
             known[which][at % bytes] ^= 1 << bit;
             let frames: Vec<&[u8]> = known.iter().map(Vec::as_slice).collect();
-            let count = Run::at_start(&frames).map_or(1, |run| run.len());
+            let count = Run::at_start(&frames).map_or(1, |run| run.segments.len());
             // Nothing reads the addresses of Ethernet, but they are the same in all.
             prop_assert!(count <= which.max(1), "{count}");
         }
@@ -290,8 +279,14 @@ mod tests {
         frames.extend(a.iter().chain(&b).map(Vec::as_slice));
         assert!(Run::at_start(&frames).is_none());
         assert_eq!(Run::ahead(&frames, 0), 1);
-        assert_eq!(Run::at_start(&frames[1..]).map(|run| run.len()), Some(3));
-        assert_eq!(Run::at_start(&frames[4..]).map(|run| run.len()), Some(3));
+        assert_eq!(
+            Run::at_start(&frames[1..]).map(|run| run.segments.len()),
+            Some(3)
+        );
+        assert_eq!(
+            Run::at_start(&frames[4..]).map(|run| run.segments.len()),
+            Some(3)
+        );
         assert_eq!(Run::ahead(&frames, 3), 4);
         assert_eq!(Run::ahead(&frames, 6), 7);
         // A short segment is the last one.
@@ -312,7 +307,7 @@ mod tests {
         let more = segments(UDP, 6_000, 3_000, 22);
         let all: Vec<&[u8]> = known[..21].iter().chain(&more).map(Vec::as_slice).collect();
         let run = Run::at_start(&all).expect("segments");
-        assert_eq!(run.len(), 21);
+        assert_eq!(run.segments.len(), 21);
         assert!(merged(&run).1.len() <= MOST);
     }
 }

@@ -47,37 +47,6 @@ impl VnetHeader {
         }
     }
 
-    /// Of a frame whose TCP or UDP header starts at `checksum_start` and that stands for segments of `gso_size` bytes.
-    pub(super) fn of_segments(
-        is_tcp: bool,
-        gso_size: usize,
-        checksum_start: usize,
-        checksum_offset: usize,
-    ) -> Self {
-        VnetHeader {
-            flags: NEEDS_CHECKSUM,
-            gso_type: if is_tcp { GSO_TCPV4 } else { GSO_UDP_L4 },
-            gso_size,
-            checksum_start,
-            checksum_offset,
-        }
-    }
-
-    /// The header as the kernel reads it, of a frame with so many bytes of headers.
-    pub(super) fn bytes(&self, headers: usize) -> [u8; VNET_HEADER] {
-        let mut bytes = [self.flags, self.gso_type, 0, 0, 0, 0, 0, 0, 0, 0];
-        let words = [
-            headers,
-            self.gso_size,
-            self.checksum_start,
-            self.checksum_offset,
-        ];
-        for (to, word) in bytes[2..].chunks_exact_mut(2).zip(words) {
-            to.copy_from_slice(&(word as u16).to_ne_bytes());
-        }
-        bytes
-    }
-
     /// The same for the frame with `bytes` inserted before its transport header.
     pub(super) fn shifted(mut self, bytes: usize) -> Self {
         self.checksum_start += bytes;
@@ -255,8 +224,20 @@ impl Gso {
     }
 }
 
+/// The offload header of a TCP or UDP frame over IPv4 that stands for segments. `words` are the bytes of headers, the bytes of payload of a
+/// segment, the start of the transport header and the checksum's place in it.
+pub(super) fn open_header(is_tcp: bool, words: [usize; 4]) -> [u8; VNET_HEADER] {
+    let mut bytes = [0; VNET_HEADER];
+    bytes[0] = NEEDS_CHECKSUM;
+    bytes[1] = if is_tcp { GSO_TCPV4 } else { GSO_UDP_L4 };
+    for (to, word) in bytes[2..].chunks_exact_mut(2).zip(words) {
+        to.copy_from_slice(&(word as u16).to_ne_bytes());
+    }
+    bytes
+}
+
 /// Writes a 16-bit field; lengths fit because a frame does.
-fn put(frame: &mut [u8], at: usize, value: usize) {
+pub(super) fn put(frame: &mut [u8], at: usize, value: usize) {
     frame[at..at + 2].copy_from_slice(&(value as u16).to_be_bytes());
 }
 

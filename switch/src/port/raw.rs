@@ -235,8 +235,8 @@ impl RawPort {
         };
         match run.send(merger.as_fd()) {
             Ok(()) => {
-                self.refusals.taken(&frames[..run.len()]);
-                reports.extend((0..run.len()).map(|_| Departure::Left));
+                self.refusals.taken(&frames[..run.segments.len()]);
+                reports.extend((0..run.segments.len()).map(|_| Departure::Left));
                 true
             }
             Err(error) => {

@@ -128,7 +128,9 @@ fn a_second_apply_changes_nothing() {
         assert!(text.contains(&differs), "{text}");
         assert!(text.contains("new: created\n"), "{text}");
         assert!(
-            text.ends_with(&format!("error: the rest was applied: {why}")),
+            text.ends_with(&format!(
+                "error: applied near, new, but not the rest: {why}"
+            )),
             "{text}"
         );
         assert!(!job(&["show", "grid.row1"]).status.success());
@@ -215,7 +217,7 @@ fn an_apply_that_fails_half_way_has_exit_code_1() {
         std::fs::write(&path, other).expect("written");
         assert_eq!(dry_run(), Some(1));
         let text = refused_with(1, &apply);
-        assert!(text.contains("applied one, then failed"), "{text}");
+        assert!(text.contains("applied one, but not the rest"), "{text}");
         assert!(text.contains(&no_host), "{text}");
     });
 }

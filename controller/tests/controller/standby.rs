@@ -234,6 +234,7 @@ async fn a_partitioned_leader_commits_nothing() {
         while !new.is_leader() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
+        eprintln!("takeover after a partition: {:?}", parted.elapsed());
         // Its deadline is a margin before the lease's end.
         assert!(!old.is_leader(), "two controllers lead");
         assert!(parted.elapsed() < LEASE + Duration::from_secs(3));

@@ -22,7 +22,7 @@ use super::access::METRICS;
 use super::call_rates::CallRates;
 use super::candidate::Candidate;
 use super::config::Config;
-use super::connections::Connections;
+use super::connections::{Connections, Limits};
 use super::controller::Controller;
 use super::error::ServeError;
 use super::gate::Gate;
@@ -145,8 +145,15 @@ struct Bound {
     metrics: Option<Listener>,
     certificates: Certificates,
     rates: CallRates,
-    connections: Connections,
+    idle: Duration,
 }
+
+/// The connections of clients that read metrics without TLS: they take no places of the API.
+const METRICS_LIMITS: Limits = Limits {
+    total: 8,
+    from_one: 8,
+    shared: 8,
+};
 
 impl Bound {
     async fn new(config: &Config) -> Result<Self, ServeError> {
@@ -162,7 +169,7 @@ impl Bound {
             metrics,
             certificates,
             rates: CallRates::new(config.call_limit),
-            connections: Connections::new(listen::limits(), config.timers.connection),
+            idle: config.timers.connection,
         })
     }
 
@@ -178,7 +185,7 @@ impl Bound {
             metrics: metrics_listener,
             certificates,
             rates,
-            connections,
+            idle,
         } = self;
         let leadership = LeadershipServer::new(LeadershipService::new(standing));
         let metrics = Router::new().route(METRICS.0, get(async move || answer(metrics).await));
@@ -192,9 +199,11 @@ impl Bound {
             rates: rates.clone(),
         };
         let metrics = metrics_listener.map(|listener| {
+            let connections = Connections::new(METRICS_LIMITS, idle);
             let none = Certificates::default();
-            listener.serve(none, api(metrics), connections.clone(), stopped.clone())
+            listener.serve(none, api(metrics), connections, stopped.clone())
         });
+        let connections = Connections::new(listen::limits(), idle);
         let serve = listener.serve(certificates, api(routes), connections, stopped);
         let task = tokio::spawn(async {
             join(serve, OptionFuture::from(metrics)).await;

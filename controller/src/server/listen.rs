@@ -47,10 +47,11 @@ impl Drop for SocketFile {
     }
 }
 
-/// Binds a socket.
-pub(super) async fn bind(listen: &Listen) -> Result<Listener, ServeError> {
+/// Binds a socket, whose address is the value of `option`.
+pub(super) async fn bind(listen: &Listen, option: &'static str) -> Result<Listener, ServeError> {
     let failed = |source| ServeError::Listen {
         listen: listen.clone(),
+        option,
         source,
     };
     match listen {
@@ -216,7 +217,10 @@ mod tests {
             at(name)
         });
         for path in [&notes, &links[0], &links[1]] {
-            let refused = bind(&Listen::Unix(path.clone())).await.err().unwrap();
+            let refused = bind(&Listen::Unix(path.clone()), "--listen")
+                .await
+                .err()
+                .unwrap();
             assert_eq!(
                 refused.to_string(),
                 format!(
@@ -228,7 +232,9 @@ mod tests {
         assert_eq!(std::fs::read_to_string(&notes).unwrap(), "mine");
         assert!(links.iter().all(|link| link.is_symlink()));
 
-        let listener = bind(&Listen::Unix(socket.clone())).await.unwrap();
+        let listener = bind(&Listen::Unix(socket.clone()), "--listen")
+            .await
+            .unwrap();
         assert!(StdUnixStream::connect(&socket).is_ok());
         drop(listener);
         assert!(!socket.exists());

@@ -159,9 +159,9 @@ impl Bound {
     async fn new(config: &Config) -> Result<Self, ServeError> {
         check_listen(config)?;
         let certificates = Certificates::load(config.tls.clone())?;
-        let listener = listen::bind(&config.listen).await?;
+        let listener = listen::bind(&config.listen, "--listen").await?;
         let metrics = match config.metrics {
-            Some(address) => Some(listen::bind(&address.into()).await?),
+            Some(address) => Some(listen::bind(&address.into(), "--metrics").await?),
             None => None,
         };
         Ok(Bound {

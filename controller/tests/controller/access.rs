@@ -16,6 +16,7 @@ use tonic::codegen::http::uri::PathAndQuery;
 use tonic::codegen::http::{self, StatusCode};
 use tonic::{Code, Request, Status};
 use tonic_prost::ProstCodec;
+use ultima_api::address::Listen;
 use ultima_api::client::{self, Client, ClientError};
 use ultima_api::identity::{Identity, Role};
 use ultima_api::v1::leadership_client::LeadershipClient;
@@ -415,10 +416,24 @@ async fn other_addresses_than_loopback_need_tls() {
     }
     let insecure = Config {
         insecure: true,
+        metrics: Some("127.0.0.1:0".parse().unwrap()),
         ..config("0.0.0.0:0")
     };
-    let handle = standby(insecure).await;
-    handle.unwrap().stop().await;
+    let handle = standby(insecure).await.unwrap();
+    let Some(Listen::Tcp(taken)) = handle.metrics_address() else {
+        panic!("it serves metrics")
+    };
+    let again = Config {
+        metrics: Some(*taken),
+        ..config("127.0.0.1:0")
+    };
+    let refused = standby(again).await.err().unwrap().to_string();
+    let says = format!("cannot listen on {taken}: Address already in use");
+    assert!(
+        refused.starts_with(&says) && refused.ends_with("with --metrics"),
+        "{refused}"
+    );
+    handle.stop().await;
     let folder = tempfile::tempdir().unwrap();
     let on_unix = Config {
         tls: Some(Authority::new().server()),

@@ -41,10 +41,10 @@ pub fn failed(jobs: &[Applied], error: impl Into<anyhow::Error>) -> anyhow::Erro
     }
 }
 
-/// The problem of jobs that differ from their files.
+/// Checks that no job differs from its file.
 ///
 /// # Errors
-/// Such a job exists.
+/// The jobs that differ.
 pub fn check_differences(jobs: &[Applied]) -> anyhow::Result<()> {
     let differ = names(jobs, Action::Differs);
     match differ.is_empty() {
@@ -61,10 +61,10 @@ fn is_rejected(job: &api::PlannedJob) -> bool {
     !job.refusal.is_empty()
 }
 
-/// The first rejection of a plan.
+/// Checks that a plan rejects no job.
 ///
 /// # Errors
-/// There is one.
+/// The first rejection.
 pub fn check_plan(plan: &api::PlanResponse) -> anyhow::Result<()> {
     let rejected = plan.jobs.iter().find(|job| is_rejected(job));
     rejected.map_or(Ok(()), |job| {

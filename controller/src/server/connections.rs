@@ -209,7 +209,8 @@ impl Place {
     pub async fn silent(&self) {
         let idle = self.0.connections.idle;
         while let Some(end) = self.end(FIRST_REQUEST, idle) {
-            sleep_until(end).await;
+            // The first request may come before that end.
+            sleep_until(end.min(Instant::now() + idle)).await;
         }
     }
 
@@ -267,6 +268,20 @@ mod tests {
         assert_eq!(places.each_ref().map(is_silent), [false, false]);
         advance(Duration::from_millis(1)).await;
         assert_eq!(places.each_ref().map(is_silent), [true, false]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_first_request_ends_the_wait_for_it() {
+        let idle = FIRST_REQUEST / 10;
+        let connections = Connections::new(LIMITS, idle);
+        let (place, _evicted) = connections.admit(None).expect("room");
+        let start = Instant::now();
+        let asks = async {
+            sleep(idle / 2).await;
+            drop(place.peer().asks(true));
+        };
+        tokio::join!(place.silent(), asks);
+        assert!(start.elapsed() <= 2 * idle, "{:?}", start.elapsed());
     }
 
     #[tokio::test(start_paused = true)]

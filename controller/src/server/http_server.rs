@@ -61,7 +61,7 @@ impl Certificates {
         Ok(Certificates(loaded.transpose()?))
     }
 
-    /// What accepts a new connection, with the present content of the files.
+    /// Returns the acceptor for a new connection, with the present content of the files.
     pub fn acceptor(&mut self) -> Option<TlsAcceptor> {
         let loaded = self.0.as_mut()?;
         let now = loaded.files.states();
@@ -139,7 +139,7 @@ impl Api {
             service_fn(move |request| (self.clone()).answer(peer.clone(), caller.clone(), request));
         let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
         let is_silent = tokio::select! {
-            // An error is the client's.
+            // A client that ends or breaks it needs no answer.
             _ = connection.as_mut() => return,
             () = place.silent() => true,
             _ = stop.changed() => false,

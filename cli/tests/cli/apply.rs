@@ -258,12 +258,12 @@ fn wait_names_the_missing_ranks_of_created_jobs() {
         std::fs::write(&path, JOBS).expect("written");
         let file = path.to_str().expect("text");
         let at = ["apply", "-f", file, "--controller", &address];
-        let waited = output(&[&at[..], &["--wait", "300ms"]].concat());
+        let waited = output(&[&at[..], &["--wait", "2s"]].concat());
         let (said, late) = (&waited.stdout, &waited.stderr);
         let (said, late) = (String::from_utf8_lossy(said), String::from_utf8_lossy(late));
         assert_eq!(waited.status.code(), Some(6), "{late}");
         assert!(said.contains("near: created\n"), "{said}");
-        let missing = "not joined after 300ms: rank 0 on h1";
+        let missing = "not joined after 2s: rank 0 on h1";
         assert!(late.contains(missing), "{late}");
     });
 }

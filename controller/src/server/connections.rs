@@ -155,15 +155,15 @@ impl Peer {
     /// are left, or another connection has got the place.
     pub fn asks(&self, is_operator: bool) -> Option<InProgress> {
         let mut open = self.connections.lock();
-        let shared = open.entries.values().filter(|entry| entry.is_shared);
-        let is_full = shared.count() >= self.connections.limits.shared;
-        let entry = open.entries.get_mut(&self.serial)?;
-        if entry.requests == 0 {
-            if !is_operator && is_full {
+        let is_first = open.entries.get(&self.serial)?.requests == 0;
+        if is_first && !is_operator {
+            let shared = open.entries.values().filter(|entry| entry.is_shared);
+            if shared.count() >= self.connections.limits.shared {
                 return None;
             }
-            entry.is_shared = !is_operator;
         }
+        let entry = open.entries.get_mut(&self.serial)?;
+        entry.is_shared |= is_first && !is_operator;
         entry.requests += 1;
         entry.in_progress += 1;
         Some(InProgress(self.clone()))

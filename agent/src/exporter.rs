@@ -28,20 +28,8 @@ const REQUEST: usize = 8 << 10;
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// The pause after a failed accept.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
-/// The content type of [`Source::text`].
+/// The content type of [`Metrics::text`].
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-
-/// A source of metrics.
-pub trait Source: Send + Sync + 'static {
-    /// All metrics as OpenMetrics text. May block.
-    fn text(&self) -> String;
-}
-
-impl Source for Metrics {
-    fn text(&self) -> String {
-        Metrics::text(self)
-    }
-}
 
 /// Serves `GET /metrics` until it is dropped.
 pub struct Exporter {
@@ -54,7 +42,7 @@ impl Exporter {
     ///
     /// # Errors
     /// The kernel rejects the address.
-    pub async fn serve(address: SocketAddr, metrics: Arc<impl Source>) -> io::Result<Self> {
+    pub async fn serve(address: SocketAddr, metrics: Arc<Metrics>) -> io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
         Ok(Self {
             address: listener.local_addr()?,
@@ -74,7 +62,7 @@ impl Drop for Exporter {
     }
 }
 
-async fn accept(listener: TcpListener, metrics: Arc<impl Source>) {
+async fn accept(listener: TcpListener, metrics: Arc<Metrics>) {
     let room = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
         let Ok(place) = room.clone().acquire_owned().await else {
@@ -97,7 +85,7 @@ async fn accept(listener: TcpListener, metrics: Arc<impl Source>) {
     }
 }
 
-async fn connected(connection: TcpStream, metrics: Arc<impl Source>) -> Result<(), hyper::Error> {
+async fn connected(connection: TcpStream, metrics: Arc<Metrics>) -> Result<(), hyper::Error> {
     let service = service_fn(|request| answer(request, metrics.clone()));
     http1::Builder::new()
         .keep_alive(false)
@@ -108,7 +96,7 @@ async fn connected(connection: TcpStream, metrics: Arc<impl Source>) -> Result<(
 
 async fn answer(
     request: Request<Incoming>,
-    metrics: Arc<impl Source>,
+    metrics: Arc<Metrics>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     let (status, kind, text) = match (request.method(), request.uri().path()) {
         (&Method::GET, "/metrics") => {

@@ -33,7 +33,7 @@ mod settings;
 
 pub use ask::ask;
 pub use epochs::{Epochs, Follower, Go, Next, Open};
-pub use exporter::{Exporter, Source};
+pub use exporter::Exporter;
 pub use held::Held;
 pub use limits::Limits;
 pub use membership::{JoinError, Membership, Seat, SocketError, Token};

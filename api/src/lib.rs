@@ -4,6 +4,7 @@
 //!   `server`.
 //! - [`client`]: the client, which finds the leader among several controllers; [`address`]: a
 //!   controller's address; [`codes`]: the gRPC codes of rejections.
+//! - [`document`]: jobs, fabrics, events and results of calls as JSON or YAML.
 //! - [`member_session`]: a member's session with the controller; [`operation_gate`]: the operations that a
 //!   member may begin while the job's members change.
 //! - [`identity`]: the role and name in a certificate; [`is_name`]: the names that switches, hosts and jobs may have.
@@ -13,6 +14,8 @@ pub mod address;
 pub mod client;
 pub mod codes;
 mod dial;
+#[cfg(feature = "documents")]
+pub mod document;
 mod error;
 pub mod identity;
 mod line;

@@ -10,8 +10,8 @@ use ultima_api::v1 as api;
 use ultima_console::output::Json;
 
 use crate::command::resume::asked;
-use crate::document;
 use crate::view::{Listing, Row, age};
+use ultima_api::document;
 
 /// Kinds of objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

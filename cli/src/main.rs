@@ -24,13 +24,13 @@ mod command;
 mod context;
 mod controller_address;
 mod demo;
-mod document;
 mod exit;
 mod listing;
 mod names;
 mod objects;
 mod process;
 mod runtime;
+mod text;
 mod view;
 
 /// AllReduce for distributed training that ends on time; P4 switches multicast its second half

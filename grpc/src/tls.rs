@@ -1,5 +1,9 @@
 //! TLS: certificate and key files, and configurations of clients and servers.
 
+#[cfg(feature = "server")]
+pub use tokio_rustls::TlsAcceptor;
+
+use std::error::Error;
 use std::fmt;
 use std::fs;
 use std::io;
@@ -9,7 +13,12 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 #[cfg(feature = "server")]
-use tonic::transport::{Server, ServerTlsConfig};
+use {
+    std::sync::Arc,
+    tokio_rustls::rustls::server::WebPkiClientVerifier,
+    tokio_rustls::rustls::{RootCertStore, ServerConfig},
+    tonic::transport::{Server, ServerTlsConfig},
+};
 
 use crate::transport;
 
@@ -64,7 +73,7 @@ impl IdentityFiles {
     }
 
     /// Returns the error for a certificate and key that do not match.
-    pub fn mismatch(&self, error: &tonic::transport::Error) -> TlsError {
+    pub fn mismatch(&self, error: &dyn Error) -> TlsError {
         TlsError::Pair {
             cert: self.cert.clone(),
             key: self.key.clone(),
@@ -158,6 +167,39 @@ impl ServerTls {
             Some([inode, size, file.mtime(), file.mtime_nsec()])
         };
         FileStates(files.flatten().map(state).collect())
+    }
+
+    /// Accepts connections that speak TLS, HTTP/2 or HTTP/1.1, with the present content of the files.
+    ///
+    /// # Errors
+    /// A file cannot be read or has the wrong content, or certificate and key do not match.
+    pub fn acceptor(&self) -> Result<TlsAcceptor, TlsError> {
+        let chain = |path: &Path| {
+            let pem = certificates(path)?;
+            let all = CertificateDer::pem_slice_iter(&pem).filter_map(Result::ok);
+            Ok::<Vec<_>, TlsError>(all.collect())
+        };
+        let builder = ServerConfig::builder();
+        let builder = match &self.client_ca {
+            None => builder.with_no_client_auth(),
+            Some(path) => {
+                let mut roots = RootCertStore::empty();
+                roots.add_parsable_certificates(chain(path)?);
+                let verifier = WebPkiClientVerifier::builder(roots.into()).build();
+                let verifier = verifier.map_err(|error| TlsError::Content {
+                    path: path.clone(),
+                    what: error.to_string(),
+                })?;
+                builder.with_client_cert_verifier(verifier)
+            }
+        };
+        let IdentityFiles { cert, key } = &self.identity;
+        let key = PrivateKeyDer::from_pem_slice(&private_key(key)?);
+        let key = key.map_err(|error| self.identity.mismatch(&error))?;
+        let config = builder.with_single_cert(chain(cert)?, key);
+        let mut config = config.map_err(|error| self.identity.mismatch(&error))?;
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(TlsAcceptor::from(Arc::new(config)))
     }
 
     /// Makes a server speak TLS.

@@ -12,7 +12,7 @@ use ultima_host::{
 
 use super::operations::{Done, Operation};
 use super::verdict;
-use crate::document;
+use ultima_api::document;
 use ultima_console::output::table;
 use ultima_console::units::counted;
 

@@ -15,6 +15,7 @@ use ultima_agent::rank::{
 };
 use ultima_agent::{Context, Exporter, Held, Membership, Metrics, Session, give_up};
 use ultima_api::client::Client;
+use ultima_api::document;
 use ultima_api::v1 as api;
 use ultima_host::Config;
 use ultima_host::trace::{TraceFile, Written};
@@ -24,8 +25,8 @@ use super::operations::{self, Work};
 use super::options::Options;
 use super::report::Report;
 use super::verdict;
-use crate::document;
 use crate::exit::Exit;
+use crate::text::Text;
 use ultima_console::output;
 
 /// Runs the agent. Ctrl-C ends it with exit code 130; its ranks leave the job.

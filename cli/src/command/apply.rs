@@ -5,19 +5,19 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use serde::Serialize;
-use ultima_api::client::ClientError;
+use ultima_api::document::{self, Action, Applied};
 use ultima_controller::server::JOIN_WAIT;
 use ultima_planner::job::WrittenJob;
 
 use super::creation;
 use super::desired::{self, Compared, Resized, compare};
 use super::wait::{self, Bound};
-use super::{deletion, refusal};
+use super::{deletion, outcome, refusal};
 use crate::controller_address::ControllerAddress;
-use crate::document::{self, Action, Applied};
-use crate::exit::{Exit, HalfDone};
+use crate::exit::Exit;
+use crate::text::Text;
 use ultima_console::output::{self, Output};
 use ultima_console::units;
 
@@ -93,8 +93,8 @@ async fn apply(arguments: &Arguments, written: &[WrittenJob]) -> Result<ExitCode
         refusal::placed_in_plan(written, &mut plan);
         let deleted = pruned.iter();
         jobs.extend(deleted.map(|name| Applied::new(name, Action::WouldBeDeleted)));
-        let exit = refusal::exit_of_plan(&plan, &jobs);
-        refusal::mark_rejected(&mut jobs, &plan);
+        let exit = outcome::exit_of_plan(&plan, &jobs);
+        outcome::mark_rejected(&mut jobs, &plan);
         print(jobs, Some(document::Plan::from(&plan)))?;
         return Ok(exit.into());
     }
@@ -104,20 +104,15 @@ async fn apply(arguments: &Arguments, written: &[WrittenJob]) -> Result<ExitCode
         resized,
     } = compared;
     if !pruned.is_empty() {
-        let differ = names(&jobs, &[Action::Differs]);
-        if !differ.is_empty() {
+        if let Err(error) = outcome::check_differences(&jobs) {
             print(jobs, None)?;
-            bail!(Exit::Rejected.because(format!(
-                "nothing was changed: {differ} differs from the file, and --prune deletes jobs only where all others match"
-            )));
+            return Err(error
+                .context("nothing was changed: --prune deletes jobs only where all others match"));
         }
         let resize = resized.iter().map(Resized::request).collect();
         let mut plan = client.plan_jobs(&pruned, resize, &missing).await?;
         refusal::placed_in_plan(written, &mut plan);
-        if let Some(job) = plan.jobs.iter().find(|job| !job.refusal.is_empty()) {
-            let exit = refusal::exit_of_plan(&plan, &jobs);
-            bail!(exit.because(format!("nothing was changed: {}", job.refusal)));
-        }
+        outcome::check_plan(&plan).map_err(|error| outcome::failed(&jobs, error))?;
         let deleted = deletion::delete(&client, &pruned, None).await?;
         jobs.extend(deleted.into_iter().map(|job| Applied {
             pending_switches: job.pending_switches,
@@ -129,18 +124,16 @@ async fn apply(arguments: &Arguments, written: &[WrittenJob]) -> Result<ExitCode
         let resized = client.resize_job(name, number, &job.members, JOIN_WAIT, false);
         resized.await.map_err(|error| {
             let error = refusal::placed(written, &job.name, error);
-            so_far(&jobs, error.into())
+            outcome::failed(&jobs, error)
         })?;
         jobs.push(Applied::new(&job.name, Action::Resized));
     }
     let created = creation::create(&client, written, &missing, bound).await;
-    let mut created = created.map_err(|error| so_far(&jobs, error))?;
+    let mut created = created.map_err(|error| outcome::failed(&jobs, error))?;
     jobs.extend((created.iter()).map(|job| Applied::new(&job.name, Action::Created)));
-    let differ = names(&jobs, &[Action::Differs]);
-    let is_changed = !names(&jobs, &CHANGED).is_empty();
+    let differences = outcome::check_differences(&jobs);
+    let differences = differences.map_err(|error| outcome::failed(&jobs, error));
     print(jobs, None)?;
-    let problem =
-        format!("the file differs from {differ}; delete the job first, or correct the file");
     let waited = async {
         creation::ready(&client, &mut created, bound).await?;
         if let Some(bound) = bound.filter(|bound| !bound.limit.is_zero()) {
@@ -150,38 +143,9 @@ async fn apply(arguments: &Arguments, written: &[WrittenJob]) -> Result<ExitCode
         }
         anyhow::Ok(())
     };
-    waited.await.map_err(|error| match differ.is_empty() {
-        true => error,
-        false => error.context(problem.clone()),
-    })?;
-    match (differ.is_empty(), is_changed) {
-        (true, _) => Ok(Exit::Success.into()),
-        (false, true) => bail!(Exit::Failure.because(format!("the rest was applied: {problem}"))),
-        (false, false) => bail!(Exit::Rejected.because(format!("nothing was changed: {problem}"))),
-    }
-}
-
-/// The actions that change something.
-const CHANGED: [Action; 3] = [Action::Created, Action::Deleted, Action::Resized];
-
-/// The names of the jobs with one of these actions, as a list.
-fn names(jobs: &[Applied], actions: &[Action]) -> String {
-    let jobs = jobs.iter().filter(|job| actions.contains(&job.action));
-    let names: Vec<&str> = jobs.map(|job| job.name.as_str()).collect();
-    names.join(", ")
-}
-
-/// Adds the names of the jobs that were deleted, created or resized before the error.
-fn so_far(jobs: &[Applied], error: anyhow::Error) -> anyhow::Error {
-    let done = names(jobs, &CHANGED);
-    let may_be_done = error
-        .downcast_ref::<ClientError>()
-        .is_some_and(ClientError::may_be_done);
-    match done.is_empty() {
-        // The error itself says that the outcome is unknown.
-        true if may_be_done => error,
-        true => error.context("nothing was changed"),
-        false => error.context(HalfDone(format!("applied {done}, then failed"))),
+    match (waited.await, differences) {
+        (Err(error), Err(differences)) => Err(error.context(format!("{differences:#}"))),
+        (waited, differences) => waited.and(differences).map(|()| Exit::Success.into()),
     }
 }
 
@@ -192,7 +156,7 @@ impl Report<'_> {
             let text = rejection.unwrap_or_else(|| job.text());
             format!("{}: {text}\n", job.name)
         };
-        let plan = self.plan.as_ref().map(document::Plan::text);
+        let plan = self.plan.as_ref().map(Text::text);
         let jobs: String = self.jobs.iter().map(line).collect();
         jobs + &plan.unwrap_or_default()
     }

@@ -3,13 +3,11 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Duration;
 use ultima_console::input;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use ultima_agent::{Exporter, Source};
 use ultima_api::address::{DEFAULT_LISTEN, Listen};
 use ultima_controller::server::{self, Config};
 use ultima_controller::store::etcd;
@@ -158,27 +156,13 @@ struct Serve {
     die_with_parent: bool,
 }
 
-/// The controller's metrics, as the exporter reads them.
-struct Metrics(Box<dyn Fn() -> String + Send + Sync>);
-
-impl Source for Metrics {
-    fn text(&self) -> String {
-        (self.0)()
+/// Prints the addresses of a controller that is ready.
+fn print_addresses(api: &Listen, metrics: Option<&Listen>) -> Result<()> {
+    if let Some(metrics) = metrics {
+        eprintln!("metrics at http://{metrics}/metrics");
     }
-}
-
-/// Serves metrics if `--metrics` is given.
-async fn export(
-    address: Option<SocketAddr>,
-    text: impl Fn() -> String + Send + Sync + 'static,
-) -> Result<Option<Exporter>> {
-    let Some(address) = address else {
-        return Ok(None);
-    };
-    let exporter = Exporter::serve(address, Arc::new(Metrics(Box::new(text)))).await;
-    let exporter = exporter.with_context(|| format!("--metrics {address}"))?;
-    eprintln!("metrics at http://{}/metrics", exporter.address());
-    Ok(Some(exporter))
+    output::print(&format!("listening on {api}\n"))?;
+    Ok(())
 }
 
 /// Runs the command.
@@ -205,6 +189,7 @@ fn serve(serve: Serve) -> Result<()> {
         }
     };
     config.listen = serve.listen.clone();
+    config.metrics = serve.metrics;
     config.insecure = serve.insecure;
     let files =
         (serve.tls_cert.clone().zip(serve.tls_key.clone())).zip(serve.tls_client_ca.clone());
@@ -255,22 +240,18 @@ fn serve(serve: Serve) -> Result<()> {
                     if let Some(file) = file {
                         eprintln!("jobs are stored in {}", file.display());
                     }
-                    let exporter = export(serve.metrics, handle.metrics()).await?;
-                    output::print(&format!("listening on {}\n", handle.address()))?;
+                    print_addresses(handle.address(), handle.metrics_address())?;
                     crate::runtime::interrupted().await;
-                    drop(exporter);
                     handle.stop().await;
                 }
                 Some(cluster) => {
                     let mut handle =
                         server::serve_with_etcd(config, cluster, serve.advertise).await?;
-                    let exporter = export(serve.metrics, handle.metrics()).await?;
-                    output::print(&format!("listening on {}\n", handle.address()))?;
+                    print_addresses(handle.address(), handle.metrics_address())?;
                     tokio::select! {
                         () = crate::runtime::interrupted() => {}
                         why = handle.ended() => bail!(Exit::Failure.because(format!("the controller stopped: {why}"))),
                     }
-                    drop(exporter);
                     handle.stop().await;
                 }
             }

@@ -9,8 +9,9 @@ use ultima_console::output::Output;
 use ultima_console::units;
 
 use super::wait::{self, Bound};
-use crate::document::{Deleted, pending};
 use crate::exit::HalfDone;
+use crate::text::pending;
+use ultima_api::document::Deleted;
 
 /// The options of commands that delete jobs.
 #[derive(clap::Args)]

@@ -10,7 +10,7 @@ use ultima_api::v1 as api;
 use ultima_console::input;
 use ultima_planner::job::{self, Gather, JobRequest, JobSpec, WrittenJob};
 
-use crate::document::{Action, Applied};
+use ultima_api::document::{Action, Applied};
 
 /// A job to resize: only its members differ from its file.
 pub struct Resized {

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use tokio::time::sleep;
 use ultima_api::client::{Client, ClientError};
+use ultima_api::document::{self, Applied};
 use ultima_api::v1 as api;
 use ultima_planner::fabric::{Health, WrittenFabric};
 use ultima_planner::job::{self, WrittenJob};
@@ -20,11 +21,11 @@ use ultima_planner::routing::Routes;
 use super::desired::{Resized, check_names, compare};
 use super::resume::asked;
 use super::wait::{self, Bound};
-use super::{dot, refusal};
+use super::{dot, outcome, refusal};
 use crate::controller_address::ControllerAddress;
-use crate::document::{self, Applied};
 use crate::exit::Exit;
 use crate::listing::{Kind, listing};
+use crate::text::{self, Text};
 use ultima_console::output::{self, Output};
 use ultima_console::units;
 
@@ -207,13 +208,13 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
                 let switches = listing(&client, Kind::Switches).await?;
                 let documents: Vec<_> = switches.rows.iter().map(|row| &row.document).collect();
                 let table = switches.table(true)?;
-                let jobs = document::not_rerouted_text(&client.jobs().await?);
+                let jobs = text::not_rerouted(&client.jobs().await?);
                 (output.print(&documents, || table + &jobs)?, Exit::Success)
             }
             Command::Plan { output, .. } => {
                 let (plan, mut jobs) = planned.expect("read above").plan(&client).await?;
-                let exit = refusal::exit_of_plan(&plan, &jobs);
-                refusal::mark_rejected(&mut jobs, &plan);
+                let exit = outcome::exit_of_plan(&plan, &jobs);
+                outcome::mark_rejected(&mut jobs, &plan);
                 let plan = document::Plan::from(&plan).with(&jobs);
                 (output.print(&plan, || plan.text())?, exit)
             }
@@ -357,12 +358,12 @@ fn check(file: &std::path::Path, program: Option<Program>, output: Output) -> Re
             eprintln!("warning: {warning}");
         }
     }
-    let checked = document::Checked::new(name, fabric);
+    let checked = text::Checked::new(name, fabric);
     output::print(&output.print(&checked, || checked.text())?)?;
     Ok(Exit::Success.into())
 }
 
 fn differences(switches: &[api::SwitchDiff], output: Output) -> Result<String> {
     let all: Vec<document::Diff> = switches.iter().map(Into::into).collect();
-    output.print(&all, || all.iter().map(document::Diff::text).collect())
+    output.print(&all, || all.iter().map(Text::text).collect())
 }

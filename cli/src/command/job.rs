@@ -9,6 +9,7 @@ use ultima_console::input;
 use anyhow::{Context as _, Result, anyhow};
 use ultima_api::Line;
 use ultima_api::client::{Client, ClientError};
+use ultima_api::document::{self, OneOrAll, state};
 use ultima_api::v1 as api;
 use ultima_planner::job::{self, WrittenJob};
 
@@ -19,10 +20,10 @@ use super::membership;
 use super::telemetry::{UNREACHABLE, unreachable};
 use super::wait::{self, Bound};
 use crate::controller_address::ControllerAddress;
-use crate::document::{self, OneOrAll, state};
 use crate::exit::{Exit, HalfDone};
 use crate::listing::Kind;
 use crate::names;
+use crate::text::Text;
 use crate::view::{View, all_found, unknown_names};
 use ultima_console::output::{self, Format, Output, table};
 use ultima_console::units;
@@ -209,7 +210,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
                     checks.push(document::Check::from(&client.check(&name).await?));
                 }
                 exit = Exit::failure_if(!checks.iter().all(document::Check::is_ok));
-                let text = checks.iter().map(document::Check::text).collect();
+                let text = checks.iter().map(Text::text).collect();
                 output.print(&OneOrAll::of(checks), || text)?
             }
             Command::Resize(resize) => {
@@ -269,7 +270,7 @@ pub async fn delete(
         Some(unknown) => error.context(format!("{unknown}; the other jobs")),
         None => error,
     })?;
-    let text = deleted.iter().map(document::Deleted::text).collect();
+    let text = deleted.iter().map(Text::text).collect();
     output::print(&options.output.print(&OneOrAll::of(deleted), || text)?)?;
     all_found(unknown).context(HalfDone("not all jobs were deleted".to_owned()))
 }

@@ -15,9 +15,9 @@ use ultima_controller::server::LONGEST_JOIN_WAIT;
 use super::resume::resumed;
 use super::wait::Bound;
 use crate::controller_address::ControllerAddress;
-use crate::document;
 use crate::exit::Exit;
 use crate::names;
+use ultima_api::document;
 use ultima_console::output::{self, Format, Output};
 use ultima_console::units::{self, counted};
 

@@ -24,6 +24,7 @@ pub mod get;
 mod job;
 mod lab;
 mod membership;
+mod outcome;
 mod ports;
 mod refusal;
 pub mod resume;

@@ -1,15 +1,10 @@
 //! Adds the place in a file (`job.yaml:2:15`) to errors of the controller about jobs and fabrics.
 
-use std::collections::HashSet;
-
 use tonic::Code;
 use ultima_api::client::ClientError;
 use ultima_api::v1::{self as api, FieldProblem};
 use ultima_planner::fabric::WrittenFabric;
 use ultima_planner::job::{JobSpec, WrittenJob};
-
-use crate::document::{Action, Applied};
-use crate::exit::Exit;
 
 /// The job or grid in the files that `job` belongs to.
 fn named<'a>(written: &'a [WrittenJob], job: &str) -> Option<&'a WrittenJob> {
@@ -87,48 +82,6 @@ pub fn placed_in_plan(written: &[WrittenJob], plan: &mut api::PlanResponse) {
             job.refusal = written.refused(&job.name, job.refused_field.as_ref(), &job.refusal);
         }
     }
-}
-
-/// Changes the action of the jobs that a plan rejects.
-pub fn mark_rejected(jobs: &mut [Applied], plan: &api::PlanResponse) {
-    let is_rejected = |job: &api::PlannedJob| !job.refusal.is_empty();
-    let rejected: HashSet<&str> = (plan.jobs.iter().filter(|job| is_rejected(job)))
-        .map(|job| job.name.as_str())
-        .collect();
-    for job in jobs
-        .iter_mut()
-        .filter(|job| rejected.contains(job.name.as_str()))
-    {
-        job.action = Action::WouldBeRejected;
-    }
-}
-
-/// The exit code of the command that this is the plan of: that of the first rejection, or [`Exit::Failure`] if a job is resized before
-/// it, or other jobs are changed and one cannot be.
-pub fn exit_of_plan(plan: &api::PlanResponse, jobs: &[Applied]) -> Exit {
-    let is_rejected = |job: &api::PlannedJob| !job.refusal.is_empty();
-    let Some(at) = plan.jobs.iter().position(is_rejected) else {
-        let is = |action: Action| jobs.iter().any(|job| job.action == action);
-        let is_changed = is(Action::WouldBeCreated) || is(Action::WouldBeResized);
-        // Nothing is deleted, or changed beside that, where a job differs.
-        return match (
-            is(Action::Differs),
-            is_changed && !is(Action::WouldBeDeleted),
-        ) {
-            (false, _) => Exit::Success,
-            (true, true) => Exit::Failure,
-            (true, false) => Exit::Rejected,
-        };
-    };
-    // Jobs are resized one by one, but created together.
-    let is_resized = |planned: &api::PlannedJob| {
-        let mut jobs = jobs.iter().filter(|job| job.name == planned.name);
-        jobs.any(|job| job.action == Action::WouldBeResized)
-    };
-    if plan.jobs[..at].iter().any(is_resized) {
-        return Exit::Failure;
-    }
-    Exit::of_code(Code::from_i32(plan.jobs[at].refused_code))
 }
 
 /// Adds the place in the file to an error about a fabric.
@@ -220,66 +173,6 @@ weight: 3
             said("grid.row1", Code::ResourceExhausted, None),
             "jobs.yaml:5:1: job grid.row1: switch s1 is full"
         );
-    }
-
-    #[test]
-    fn a_plan_has_the_exit_code_of_its_command() {
-        let planned = |name: &str, code: Code| api::PlannedJob {
-            name: name.into(),
-            refusal: match code {
-                Code::Ok => String::new(),
-                _ => "unknown host".into(),
-            },
-            refused_code: code.into(),
-            ..api::PlannedJob::default()
-        };
-        let jobs = [
-            Applied::new("old", Action::WouldBeResized),
-            Applied::new("new", Action::WouldBeCreated),
-            Applied::new("newer", Action::WouldBeCreated),
-        ];
-        let exit = |planned: &[api::PlannedJob], jobs: &[Applied]| {
-            let plan = api::PlanResponse {
-                jobs: planned.to_vec(),
-                switches: Vec::new(),
-            };
-            exit_of_plan(&plan, jobs)
-        };
-        let (fine, missing) = (planned("new", Code::Ok), planned("newer", Code::NotFound));
-        let full = planned("old", Code::ResourceExhausted);
-        for (plan, expected) in [
-            (&[fine.clone()][..], Exit::Success),
-            (&[fine.clone(), missing.clone()], Exit::NotFound),
-            (
-                &[full.clone(), fine.clone(), missing.clone()],
-                Exit::Rejected,
-            ),
-            (&[planned("old", Code::Ok), missing.clone()], Exit::Failure),
-        ] {
-            assert_eq!(exit(plan, &jobs), expected, "{plan:?}");
-        }
-        let mut marked = jobs;
-        let plan = api::PlanResponse {
-            jobs: vec![fine, missing.clone()],
-            switches: Vec::new(),
-        };
-        mark_rejected(&mut marked, &plan);
-        assert_eq!(
-            marked.map(|job| job.action),
-            [
-                Action::WouldBeResized,
-                Action::WouldBeCreated,
-                Action::WouldBeRejected
-            ]
-        );
-        let differs = || Applied::new("other", Action::Differs);
-        let created = Applied::new("new", Action::WouldBeCreated);
-        assert_eq!(exit(&[], &[differs()]), Exit::Rejected);
-        assert_eq!(exit(&[missing], &[differs()]), Exit::NotFound);
-        let plan = [planned("new", Code::Ok)];
-        assert_eq!(exit(&plan, &[differs(), created]), Exit::Failure);
-        let deleted = Applied::new("old", Action::WouldBeDeleted);
-        assert_eq!(exit(&plan, &[differs(), deleted]), Exit::Rejected);
     }
 
     #[test]

@@ -14,8 +14,8 @@ use ultima_controller::server::{WATCH_INTERVAL, WATCH_INTERVALS};
 
 use super::resume::resumed;
 use crate::controller_address::ControllerAddress;
-use crate::document;
 use crate::exit::{Ended, Exit};
+use ultima_api::document;
 use ultima_console::output::{self, Format, Output, table};
 use ultima_console::units;
 

@@ -11,11 +11,11 @@ use ultima_console::units;
 
 use super::resume;
 use crate::controller_address::ControllerAddress;
-use crate::document;
 use crate::exit::{Ended, Exit};
 use crate::listing::Kind;
 use crate::objects::Objects;
 use crate::runtime::run_beside;
+use ultima_api::document;
 
 /// Wait until jobs are ready, joined or deleted
 ///

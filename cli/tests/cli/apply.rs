@@ -128,7 +128,9 @@ fn a_second_apply_changes_nothing() {
         assert!(text.contains(&differs), "{text}");
         assert!(text.contains("new: created\n"), "{text}");
         assert!(
-            text.ends_with(&format!("error: the rest was applied: {why}")),
+            text.ends_with(&format!(
+                "error: applied near, new, but not the rest: {why}"
+            )),
             "{text}"
         );
         assert!(!job(&["show", "grid.row1"]).status.success());
@@ -215,7 +217,7 @@ fn an_apply_that_fails_half_way_has_exit_code_1() {
         std::fs::write(&path, other).expect("written");
         assert_eq!(dry_run(), Some(1));
         let text = refused_with(1, &apply);
-        assert!(text.contains("applied one, then failed"), "{text}");
+        assert!(text.contains("applied one, but not the rest"), "{text}");
         assert!(text.contains(&no_host), "{text}");
     });
 }
@@ -256,12 +258,12 @@ fn wait_names_the_missing_ranks_of_created_jobs() {
         std::fs::write(&path, JOBS).expect("written");
         let file = path.to_str().expect("text");
         let at = ["apply", "-f", file, "--controller", &address];
-        let waited = output(&[&at[..], &["--wait", "300ms"]].concat());
+        let waited = output(&[&at[..], &["--wait", "2s"]].concat());
         let (said, late) = (&waited.stdout, &waited.stderr);
         let (said, late) = (String::from_utf8_lossy(said), String::from_utf8_lossy(late));
         assert_eq!(waited.status.code(), Some(6), "{late}");
         assert!(said.contains("near: created\n"), "{said}");
-        let missing = "not joined after 300ms: rank 0 on h1";
+        let missing = "not joined after 2s: rank 0 on h1";
         assert!(late.contains(missing), "{late}");
     });
 }

@@ -10,7 +10,7 @@ use ultima_tests::stage::Target;
 
 fn scrape(address: &str) -> String {
     let mut connection = TcpStream::connect(address).expect("it listens");
-    let request = "GET /metrics HTTP/1.1\r\nHost: here\r\n\r\n";
+    let request = "GET /metrics HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n";
     connection.write_all(request.as_bytes()).expect("it reads");
     let mut answer = String::new();
     connection.read_to_string(&mut answer).expect("it answers");
@@ -63,6 +63,8 @@ fn the_controller_serves_metrics() {
         let create = ["job", "create", "-f", job.to_str().expect("text")];
         let created = output(&[&create[..], &["--controller", controller]].concat());
         assert!(created.status.success(), "{created:?}");
+        // Without TLS the address of the control API has them for the same clients.
+        assert!(scrape(controller).contains("\nultima_controller_jobs 1\n"));
         let text = scrape(&address);
         for line in [
             "ultima_controller_jobs 1",

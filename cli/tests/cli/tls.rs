@@ -142,7 +142,7 @@ fn commands_and_the_controller_present_certificates() {
         ),
     ] {
         let fabric = fabric(tls);
-        let serve = [&serve(&fabric)[..], &["--startup-timeout", "300ms"]].concat();
+        let serve = [&serve(&fabric)[..], &["--startup-timeout", "2s"]].concat();
         let error = refused_with(code, &serve);
         assert!(error.contains(said), "{tls}: {error}");
     }

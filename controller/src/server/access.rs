@@ -6,19 +6,10 @@
 //! loopback and Unix sockets are served then, unless the operator says otherwise. The keys of sealed jobs do not cross a
 //! network without TLS in any case.
 
-use std::convert::Infallible;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Instant;
 
-use futures_util::future::{BoxFuture, ready};
-use futures_util::{FutureExt as _, TryFutureExt as _};
-use http_body_util::BodyExt as _;
-use tonic::body::Body;
-use tonic::codegen::{Service, http};
-use tonic::server::NamedService;
 use tonic::transport::CertificateDer;
-use tonic::transport::server::TlsConnectInfo;
 use tonic::{Request, Status};
 use ultima_api::identity::{Identity, Role};
 use ultima_planner::job::Job;
@@ -138,20 +129,10 @@ impl Caller {
         }
     }
 
-    fn of(extensions: &http::Extensions) -> Result<Caller, Status> {
-        let Some(info) = extensions.get::<TlsConnectInfo<Peer>>() else {
-            let is_remote = extensions.get().is_some_and(Peer::is_remote);
-            return Ok(Caller::Trusted { is_remote });
-        };
-        let certificates = info.peer_certs();
-        let certificate = certificates.as_ref().and_then(|all| all.first());
-        let identity = certificate.and_then(identity_of);
-        let identity = identity.ok_or_else(|| {
-            Status::permission_denied(
-                "the client's certificate has no role; expected one URI such as spiffe://ultima/operator/NAME, as `ultima certs issue` makes it",
-            )
-        })?;
-        Ok(Caller::Certified(Arc::new(identity)))
+    /// The caller with these certificates, its own one first; none if that names no role.
+    pub fn certified(certificates: Option<&[CertificateDer<'_>]>) -> Option<Caller> {
+        let identity = identity_of(certificates?.first()?)?;
+        Some(Caller::Certified(Arc::new(identity)))
     }
 
     /// Checks that the caller may make a call.
@@ -174,10 +155,10 @@ impl Caller {
     }
 }
 
-/// The caller of a request that passed a [`Guard`].
+/// The caller of an admitted request.
 ///
 /// # Errors
-/// It has not passed one, which is a defect.
+/// It was not admitted, which is a defect.
 pub fn caller<T>(request: &Request<T>) -> Result<Caller, Status> {
     let caller = request.extensions().get::<Caller>();
     caller
@@ -193,78 +174,31 @@ fn identity_of(certificate: &CertificateDer<'_>) -> Option<Identity> {
     identities.next().is_none().then_some(identity)
 }
 
-/// Checks that a caller has the right role for its request, and does not call too often.
+/// Checks that a caller has the right role for a request, and does not call too often.
 ///
 /// # Errors
 /// The status for the caller.
-pub fn admit<B>(
+pub fn admit(
     rates: &CallRates,
-    request: &http::Request<B>,
+    caller: Option<Caller>,
+    peer: &Peer,
+    path: &str,
 ) -> Result<(Caller, InProgress), Status> {
-    let extensions = request.extensions();
-    let caller = Caller::of(extensions)?;
-    let is_operator =
-        !matches!(&caller, Caller::Certified(it) if matches!(it.role, Agent | Viewer));
+    let caller = caller.ok_or_else(|| {
+        Status::permission_denied(
+            "the client's certificate has no role; expected one URI such as spiffe://ultima/operator/NAME, as `ultima certs issue` makes it",
+        )
+    })?;
+    let mut is_operator = path != METRICS.0;
     if let Caller::Certified(identity) = &caller {
         rates.count(identity, Instant::now())?;
+        is_operator &= !matches!(identity.role, Agent | Viewer);
     }
-    let tls = extensions.get::<TlsConnectInfo<Peer>>();
-    let peer = tls.map(TlsConnectInfo::get_ref).or(extensions.get());
-    let place = peer.and_then(|peer: &Peer| peer.asks(is_operator));
-    let in_progress = place.ok_or_else(|| {
-        Status::unavailable("no place for another agent or viewer: try again later")
+    let in_progress = peer.asks(is_operator).ok_or_else(|| {
+        Status::unavailable(
+            "no place for another agent, viewer or reader of metrics: try again later",
+        )
     })?;
-    caller.may_call(request.uri().path())?;
+    caller.may_call(path)?;
     Ok((caller, in_progress))
-}
-
-/// A service that only callers with the right role reach, and not too often. Requests carry their [`Caller`].
-#[derive(Clone)]
-pub struct Guard<S> {
-    service: S,
-    rates: CallRates,
-}
-
-impl<S> Guard<S> {
-    /// Guards a service. The calls of all services with these rates count together.
-    pub fn new(service: S, rates: &CallRates) -> Self {
-        let rates = rates.clone();
-        Guard { service, rates }
-    }
-}
-
-impl<S: NamedService> NamedService for Guard<S> {
-    const NAME: &'static str = S::NAME;
-}
-
-impl<S> Service<http::Request<Body>> for Guard<S>
-where
-    S: Service<http::Request<Body>, Response = http::Response<Body>, Error = Infallible>,
-    S::Future: Send + 'static,
-{
-    type Response = http::Response<Body>;
-    type Error = Infallible;
-    type Future = BoxFuture<'static, Result<Self::Response, Infallible>>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        self.service.poll_ready(context)
-    }
-
-    fn call(&mut self, mut request: http::Request<Body>) -> Self::Future {
-        match admit(&self.rates, &request) {
-            Ok((caller, in_progress)) => {
-                request.extensions_mut().insert(caller);
-                let answer = self.service.call(request);
-                // Until the answer's last frame is on its way.
-                let hold = |body: Body| {
-                    Body::new(body.map_frame(move |frame| {
-                        let _ = &in_progress;
-                        frame
-                    }))
-                };
-                answer.map_ok(|answer| answer.map(hold)).boxed()
-            }
-            Err(refused) => ready(Ok(refused.into_http())).boxed(),
-        }
-    }
 }

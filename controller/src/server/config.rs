@@ -1,5 +1,6 @@
 //! The configuration of a controller.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -24,6 +25,8 @@ pub struct Config {
     pub listen: Listen,
     /// Certificates. With them the API speaks TLS only, and a client's certificate must name its role.
     pub tls: Option<ServerTls>,
+    /// An address for metrics without TLS.
+    pub metrics: Option<SocketAddr>,
     /// True to serve every client of a TCP address other than loopback without TLS.
     pub insecure: bool,
     /// Time limit at the start for a switch to answer, and for retries of a failed bring-up.
@@ -72,6 +75,7 @@ impl Config {
             program,
             listen: DEFAULT_LISTEN.into(),
             tls: None,
+            metrics: None,
             insecure: false,
             startup_timeout: Duration::from_secs(5),
             state: None,

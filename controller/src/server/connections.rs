@@ -1,36 +1,25 @@
-//! The control API's open connections: how many there are, and how long one may stay silent.
+//! The open connections of the control API and of metrics: how many there are, and how long one may stay silent.
 //!
 //! A connection has [`FIRST_REQUEST`] to carry its first request, TLS handshake included. Where no room is left, the oldest
-//! connection without a request ends for a new one, so idle connections keep no client out. Agents and viewers leave some places to
-//! operators. Later on, a connection ends when it has had no request in progress for a while (`Timers::connection`).
-//!
-//! Data that a client sends after a TLS handshake that the server refuses must not make the system reset the connection before the
-//! client has read why (the alert), so such a connection is read until the client closes it, for at most [`LINGER`].
+//! connection without a request ends for a new one, so idle connections keep no client out. Agents, viewers and readers of metrics leave
+//! some places to operators. Later on, a connection ends when it has had no request in progress for a while (`Timers::connection`).
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::net::IpAddr;
-use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
-use std::task::{Context, Poll};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
-use std::{io, mem};
 
-use futures_util::{FutureExt as _, future};
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf};
-use tokio::runtime::Handle;
-use tokio::sync::{mpsc, oneshot};
-use tokio::time::{Instant, Sleep, sleep, timeout};
-use tonic::transport::server::Connected;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::lock::lock;
 
 /// Time in which a connection must carry its first request.
 pub const FIRST_REQUEST: Duration = Duration::from_secs(10);
 
-/// Time for a client to read why it was refused.
-const LINGER: Duration = Duration::from_secs(1);
+/// Time for a client to read why its connection ends.
+pub const LINGER: Duration = Duration::from_secs(1);
 
 /// The most connections from one address, if the system allows so many files.
 const MOST_FROM_ONE: usize = 4096;
@@ -42,7 +31,7 @@ pub struct Limits {
     pub total: usize,
     /// The most connections from one IP address.
     pub from_one: usize,
-    /// The most connections of agents and viewers. The other places are for operators.
+    /// The most connections of agents, viewers and readers of metrics. The other places are for operators.
     pub shared: usize,
 }
 
@@ -79,7 +68,11 @@ struct Open {
 #[derive(Debug)]
 struct Entry {
     from: Option<IpAddr>,
-    requests: Weak<AtomicU64>,
+    /// The number of requests so far.
+    requests: u64,
+    in_progress: u32,
+    /// The end of the last request; before the first one, the start of the connection.
+    since: Instant,
     /// True if it has one of the places of agents and viewers.
     is_shared: bool,
     /// Dropping it ends the connection.
@@ -89,9 +82,8 @@ struct Entry {
 impl Open {
     /// Ends the oldest connection without a request, of one address or of all. Returns false if there is none.
     fn evict(&mut self, from: Option<IpAddr>) -> bool {
-        let is_silent = |entry: &Entry| count(&entry.requests) == 0;
         let of_it = |entry: &Entry| from.is_none() || entry.from == from;
-        let silent = (self.entries.iter()).find(|(_, entry)| of_it(entry) && is_silent(entry));
+        let silent = (self.entries.iter()).find(|(_, entry)| of_it(entry) && entry.requests == 0);
         let serial = silent.map(|(serial, _)| *serial);
         serial.is_some_and(|serial| self.entries.remove(&serial).is_some())
     }
@@ -107,7 +99,7 @@ impl Connections {
     }
 
     /// Takes up a connection from an IP address, or from a Unix socket. None if no room is left: it must be closed.
-    pub fn admit(&self, stream: Box<dyn Io>, from: Option<IpAddr>) -> Option<Connection> {
+    pub fn admit(&self, from: Option<IpAddr>) -> Option<(Place, Evicted)> {
         let mut open = self.lock();
         let from_it = |open: &Open| {
             let entries = open.entries.values();
@@ -121,29 +113,24 @@ impl Connections {
         }
         open.count += 1;
         let serial = open.count;
-        let (end, ended) = oneshot::channel();
-        let requests = Arc::default();
+        let (end, evicted) = oneshot::channel();
         let entry = Entry {
             from,
-            requests: Arc::downgrade(&requests),
+            requests: 0,
+            in_progress: 0,
+            since: Instant::now(),
             is_shared: false,
             _end: end,
         };
         open.entries.insert(serial, entry);
-        drop(open);
-        Some(Connection {
-            stream,
-            requests,
-            seen: 0,
-            is_remote: from.is_some_and(|from| !from.to_canonical().is_loopback()),
-            longest: Box::pin(sleep(FIRST_REQUEST)),
-            ended,
-            _server: None,
-            admission: Some(Admission {
-                connections: self.clone(),
+        let connections = self.clone();
+        Some((
+            Place(Peer {
+                connections,
                 serial,
             }),
-        })
+            evicted,
+        ))
     }
 
     /// Ends the oldest connection without a request, because files are running out.
@@ -156,192 +143,94 @@ impl Connections {
     }
 }
 
-/// The number of requests of a connection so far.
-fn count(requests: &Weak<AtomicU64>) -> u64 {
-    let requests = requests.upgrade();
-    requests.map_or(0, |it| it.load(Ordering::Relaxed))
-}
-
-/// The state of a connection that its requests carry.
+/// A connection, as its requests name it.
 #[derive(Clone, Debug)]
 pub struct Peer {
-    requests: Weak<AtomicU64>,
-    is_remote: bool,
     connections: Connections,
     serial: u64,
 }
 
 impl Peer {
-    /// True if the connection crosses a network: it comes neither from a loopback address nor over a Unix socket.
-    pub fn is_remote(&self) -> bool {
-        self.is_remote
-    }
-
     /// Records a request, which is in progress until the result is dropped. None if it is the first one, and only places for operators
-    /// are left.
+    /// are left, or another connection has got the place.
     pub fn asks(&self, is_operator: bool) -> Option<InProgress> {
-        let requests = self.requests.upgrade()?;
         let mut open = self.connections.lock();
-        if requests.load(Ordering::Relaxed) == 0 {
+        let is_first = open.entries.get(&self.serial)?.requests == 0;
+        if is_first && !is_operator {
             let shared = open.entries.values().filter(|entry| entry.is_shared);
-            if !is_operator && shared.count() >= self.connections.limits.shared {
+            if shared.count() >= self.connections.limits.shared {
                 return None;
             }
-            let entry = open.entries.get_mut(&self.serial)?;
-            entry.is_shared = !is_operator;
         }
-        // Before another connection can take its place.
-        requests.fetch_add(1, Ordering::Relaxed);
-        Some(InProgress(requests))
+        let entry = open.entries.get_mut(&self.serial)?;
+        entry.is_shared |= is_first && !is_operator;
+        entry.requests += 1;
+        entry.in_progress += 1;
+        Some(InProgress(self.clone()))
     }
 }
 
 /// A request in progress: its connection stays open.
-#[derive(Clone, Debug)]
-pub struct InProgress(#[expect(dead_code, reason = "counted by its connection")] Arc<AtomicU64>);
+#[derive(Debug)]
+pub struct InProgress(Peer);
 
-/// A stream of bytes in both directions: TCP, or a Unix socket.
-pub trait Io: AsyncRead + AsyncWrite + Unpin + Send {}
-
-impl<S: AsyncRead + AsyncWrite + Unpin + Send> Io for S {}
-
-/// An admitted connection.
-pub struct Connection {
-    stream: Box<dyn Io>,
-    /// The number of requests so far. Each one in progress has a clone.
-    requests: Arc<AtomicU64>,
-    /// The number at the last check.
-    seen: u64,
-    is_remote: bool,
-    /// The time until it must carry a request.
-    longest: Pin<Box<Sleep>>,
-    /// Ready when another connection needs the room.
-    ended: oneshot::Receiver<Infallible>,
-    /// Dropped with the connection.
-    _server: Option<mpsc::Sender<Infallible>>,
-    /// None after it has been silent for too long, or when another connection needs the room.
-    admission: Option<Admission>,
-}
-
-struct Admission {
-    connections: Connections,
-    serial: u64,
-}
-
-impl Drop for Admission {
+impl Drop for InProgress {
     fn drop(&mut self) {
-        self.connections.lock().entries.remove(&self.serial);
+        let Peer {
+            connections,
+            serial,
+        } = &self.0;
+        if let Some(entry) = connections.lock().entries.get_mut(serial) {
+            entry.in_progress -= 1;
+            entry.since = Instant::now();
+        }
     }
 }
 
-impl Drop for Connection {
+/// Ready when another connection needs the room.
+pub type Evicted = oneshot::Receiver<Infallible>;
+
+/// The place of an admitted connection, until it is dropped.
+pub struct Place(Peer);
+
+impl Drop for Place {
     fn drop(&mut self) {
-        let has_asked = self.requests.load(Ordering::Relaxed) > 0;
-        let Some(admission) = self.admission.take().filter(|_| !has_asked) else {
-            return;
-        };
-        if let Ok(runtime) = Handle::try_current() {
-            let mut stream = mem::replace(&mut self.stream, Box::new(tokio::io::empty()));
-            let ended = mem::replace(&mut self.ended, oneshot::channel().1);
-            runtime.spawn(async move {
-                // It stays admitted, and ends for a new connection as it did before.
-                let _admission = admission;
-                let discard = async {
-                    stream.shutdown().await?;
-                    tokio::io::copy(&mut stream, &mut tokio::io::sink()).await
-                };
-                let _ = future::select(pin!(timeout(LINGER, discard)), ended).await;
-            });
-        }
+        self.0.connections.lock().entries.remove(&self.0.serial);
     }
 }
 
-impl Connection {
-    /// Holds `server` until the connection closes, so that its server knows when to end.
-    pub fn of_server(mut self, server: mpsc::Sender<Infallible>) -> Self {
-        self._server = Some(server);
-        self
+impl Place {
+    /// The connection, for its requests.
+    pub fn peer(&self) -> &Peer {
+        &self.0
     }
 
-    /// Fails when another connection needs the room, or no first request has come in time. True when the connection has had no request
-    /// in progress for too long.
-    fn check(&mut self, context: &mut Context<'_>) -> io::Result<bool> {
-        let over = || io::ErrorKind::TimedOut.into();
-        let admission = self.admission.as_ref().ok_or_else(over)?;
-        let count = self.requests.load(Ordering::Relaxed);
-        if count > 0 && (count != self.seen || Arc::strong_count(&self.requests) > 1) {
-            self.seen = count;
-            let idle = admission.connections.idle;
-            self.longest.as_mut().reset(Instant::now() + idle);
-        }
-        let is_silent = self.longest.poll_unpin(context).is_ready();
-        if self.ended.poll_unpin(context).is_ready() || (is_silent && count == 0) {
-            self.admission = None;
-            return Err(over());
-        }
-        Ok(is_silent)
-    }
-}
-
-impl Connected for Connection {
-    type ConnectInfo = Peer;
-
-    fn connect_info(&self) -> Peer {
-        let admission = self.admission.as_ref();
-        let admission = admission.expect("it was admitted just now");
-        Peer {
-            requests: Arc::downgrade(&self.requests),
-            is_remote: self.is_remote,
-            connections: admission.connections.clone(),
-            serial: admission.serial,
+    /// Waits until the connection has been silent for too long.
+    pub async fn silent(&self) {
+        let idle = self.0.connections.idle;
+        while let Some(end) = self.end(FIRST_REQUEST, idle) {
+            // The first request may come before that end.
+            sleep_until(end.min(Instant::now() + idle)).await;
         }
     }
-}
 
-impl AsyncRead for Connection {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let is_silent = self.check(context)?;
-        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
-        // A request that has arrived is answered.
-        if is_silent && read.is_pending() {
-            self.admission = None;
-            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+    /// Waits [`LINGER`], and for requests in progress.
+    pub async fn drained(&self) {
+        sleep(LINGER).await;
+        while self.end(Duration::ZERO, LINGER).is_some() {
+            sleep(LINGER).await;
         }
-        read
-    }
-}
-
-impl AsyncWrite for Connection {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
     }
 
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, bytes)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
+    /// The earliest end of a silence of `idle`, or of `first` before the first request; none if it has passed.
+    fn end(&self, first: Duration, idle: Duration) -> Option<Instant> {
+        let (open, now) = (self.0.connections.lock(), Instant::now());
+        let end = open.entries.get(&self.0.serial).map(|it| match it {
+            Entry { requests: 0, .. } => it.since + first,
+            Entry { in_progress: 0, .. } => it.since + idle,
+            _ => now + idle,
+        });
+        end.filter(|end| *end > now)
     }
 }
 
@@ -349,7 +238,8 @@ impl AsyncWrite for Connection {
 mod tests {
     use std::net::Ipv4Addr;
 
-    use tokio::io::{AsyncReadExt as _, DuplexStream, duplex};
+    use futures_util::FutureExt as _;
+    use tokio::time::advance;
 
     use super::*;
 
@@ -365,95 +255,106 @@ mod tests {
         Some(Ipv4Addr::new(10, 0, 0, last).into())
     }
 
-    fn stream() -> Box<DuplexStream> {
-        Box::new(duplex(64).0)
-    }
-
-    /// True if a read fails at once.
-    fn is_ended(connection: &mut Connection) -> bool {
-        let mut bytes = [0; 1];
-        let read = connection.read(&mut bytes).now_or_never();
-        matches!(read, Some(Err(_)))
+    fn is_silent(place: &Place) -> bool {
+        place.silent().now_or_never().is_some()
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_connection_without_a_request_ends_and_one_with_a_request_stays() {
         let connections = Connections::new(LIMITS, IDLE);
-        let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-        for _ in 0..2 {
-            let (one, other) = duplex(64);
-            theirs.push(other);
-            ours.push(connections.admit(Box::new(one), address(1)).expect("room"));
-        }
-        ours[1].connect_info().asks(true);
-        tokio::time::advance(FIRST_REQUEST).await;
-        assert_eq!([0, 1].map(|at| is_ended(&mut ours[at])), [true, false]);
+        let places = [1, 2].map(|last| connections.admit(address(last)).expect("room").0);
+        drop(places[1].peer().asks(true));
+        advance(FIRST_REQUEST - Duration::from_millis(1)).await;
+        assert_eq!(places.each_ref().map(is_silent), [false, false]);
+        advance(Duration::from_millis(1)).await;
+        assert_eq!(places.each_ref().map(is_silent), [true, false]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_first_request_ends_the_wait_for_it() {
+        let idle = FIRST_REQUEST / 10;
+        let connections = Connections::new(LIMITS, idle);
+        let (place, _evicted) = connections.admit(None).expect("room");
+        let start = Instant::now();
+        let asks = async {
+            sleep(idle / 2).await;
+            drop(place.peer().asks(true));
+        };
+        tokio::join!(place.silent(), asks);
+        assert!(start.elapsed() <= 2 * idle, "{:?}", start.elapsed());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_connection_without_a_request_in_progress_ends() {
         let connections = Connections::new(LIMITS, IDLE);
-        let (one, _other) = duplex(64);
-        let mut connection = connections.admit(Box::new(one), None).expect("room");
-        let peer = connection.connect_info();
-        let mut is_ended_after = async |pause: Duration| {
-            tokio::time::advance(pause).await;
-            is_ended(&mut connection)
+        let (place, _evicted) = connections.admit(None).expect("room");
+        let start = Instant::now();
+        let request = place.peer().asks(false).expect("room");
+        let answered = async {
+            sleep(3 * IDLE + IDLE / 2).await;
+            drop(request);
+            sleep(IDLE / 2).await;
+            // A short one.
+            drop(place.peer().asks(false));
         };
-        let request = peer.asks(false).expect("room");
-        assert!(!is_ended_after(Duration::ZERO).await);
-        assert!(!is_ended_after(2 * IDLE).await, "a request is in progress");
-        drop(request);
-        assert!(!is_ended_after(IDLE / 2).await);
-        // A short one, which no check sees in progress.
-        peer.asks(false);
-        for (pause, ends) in [(Duration::ZERO, false), (IDLE / 2, false), (IDLE / 2, true)] {
-            assert_eq!(is_ended_after(pause).await, ends, "{pause:?}");
-        }
+        tokio::join!(place.silent(), answered);
+        assert_eq!(start.elapsed(), 5 * IDLE);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_ends_answers_requests_in_progress() {
+        let connections = Connections::new(LIMITS, IDLE);
+        let (place, _evicted) = connections.admit(None).expect("room");
+        let start = Instant::now();
+        place.drained().await;
+        assert_eq!(start.elapsed(), LINGER);
+        let request = place.peer().asks(false).expect("room");
+        let answered = async {
+            sleep(IDLE).await;
+            drop(request);
+        };
+        tokio::join!(place.drained(), answered);
+        assert!(start.elapsed() >= IDLE + 2 * LINGER);
     }
 
     #[tokio::test]
     async fn a_new_connection_replaces_the_oldest_silent_one() {
         let connections = Connections::new(LIMITS, IDLE);
-        let (one, _other) = duplex(64);
-        let mut silent = connections.admit(Box::new(one), address(1)).expect("room");
-        let (two, _other) = duplex(64);
-        let mut asked = connections.admit(Box::new(two), address(1)).expect("room");
-        asked.connect_info().asks(true);
-        let third = connections.admit(stream(), address(1)).expect("room");
-        assert!(is_ended(&mut silent), "one address has two places");
-        assert!(!is_ended(&mut asked));
-        third.connect_info().asks(true);
-        assert!(connections.admit(stream(), address(1)).is_none());
+        let (_silent, mut silent_ends) = connections.admit(address(1)).expect("room");
+        let (asked, mut asked_ends) = connections.admit(address(1)).expect("room");
+        drop(asked.peer().asks(true));
+        let (third, _evicted) = connections.admit(address(1)).expect("room");
+        assert!(silent_ends.try_recv() == Err(oneshot::error::TryRecvError::Closed));
+        assert!(asked_ends.try_recv() == Err(oneshot::error::TryRecvError::Empty));
+        drop(third.peer().asks(true));
+        assert!(connections.admit(address(1)).is_none());
         // Another address has the third place of all, but not a fourth.
-        let other = connections.admit(stream(), address(2)).expect("room");
-        other.connect_info().asks(true);
-        assert!(connections.admit(stream(), None).is_none());
+        let (other, _evicted) = connections.admit(address(2)).expect("room");
+        drop(other.peer().asks(true));
+        assert!(connections.admit(None).is_none());
         drop(asked);
-        assert!(connections.admit(stream(), None).is_some());
+        assert!(connections.admit(None).is_some());
     }
 
     #[tokio::test]
     async fn agents_and_viewers_leave_places_to_operators() {
         let connections = Connections::new(LIMITS, IDLE);
-        let admit = |last| {
-            let connection = connections.admit(stream(), address(last));
-            connection.expect("room")
-        };
-        let (one, two) = (admit(1), admit(2));
-        let (first, second) = (one.connect_info(), two.connect_info());
+        let admit = |last| connections.admit(address(last)).expect("room");
+        let [one, two] = [admit(1), admit(2)];
+        let (first, second) = (one.0.peer(), two.0.peer());
         assert!(first.asks(false).is_some() && first.asks(false).is_some());
         let refused = second.asks(false);
         assert!(refused.is_none(), "the place of agents is taken");
         // It ends for an operator's connection.
         let operators = [admit(3), admit(4)];
-        for operator in &operators {
-            operator.connect_info().asks(true).expect("room");
+        for (operator, _) in &operators {
+            operator.peer().asks(true).expect("room");
         }
-        assert!(connections.admit(stream(), address(5)).is_none());
+        assert!(second.asks(true).is_none(), "another has got its place");
+        assert!(connections.admit(address(5)).is_none());
         drop((one, operators));
         let next = admit(6);
-        assert!(next.connect_info().asks(false).is_some());
+        assert!(next.0.peer().asks(false).is_some());
     }
 
     #[test]

@@ -38,9 +38,6 @@ use crate::metrics::Metrics;
 use crate::p4rt::SwitchClient;
 use crate::store::{StoreError, Stored};
 
-/// The pause after a panic.
-pub(super) const PANIC_PAUSE: Duration = Duration::from_secs(1);
-
 /// A fabric, its switches and its jobs.
 pub struct Controller {
     pub(super) fabric: Arc<Fabric>,

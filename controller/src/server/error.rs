@@ -21,11 +21,13 @@ use crate::store::{StoreError, Unfit};
 /// The reason why a controller does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// The control API's address is not usable.
-    #[error("cannot listen on {listen}: {source}; choose another address with --listen")]
+    /// The address of the control API, or of metrics, is not usable.
+    #[error("cannot listen on {listen}: {source}; choose another address with {option}")]
     Listen {
         /// The address.
         listen: Listen,
+        /// The option that has it.
+        option: &'static str,
         /// The system's error.
         source: io::Error,
     },

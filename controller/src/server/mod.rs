@@ -20,6 +20,7 @@ mod error;
 mod event_log;
 mod gate;
 mod gnmi;
+mod http_server;
 mod interfaces;
 mod job_conditions;
 mod jobs;

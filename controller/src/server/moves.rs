@@ -6,14 +6,12 @@ mod progress;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Instant;
 
-use futures_util::FutureExt as _;
 use tokio::sync::watch;
-use tokio::time::{sleep, sleep_until};
+use tokio::time::sleep_until;
 use ultima_planner::fabric::{Health, SwitchId};
 use ultima_planner::job::{Job, JobId};
 use ultima_planner::moves::{self, Moved, Room, Step};
@@ -21,8 +19,9 @@ use ultima_planner::names::some_of;
 
 use self::progress::Progress;
 use super::changes::Reroute;
-use super::controller::{Controller, PANIC_PAUSE};
+use super::controller::Controller;
 use super::error::{DrainError, JobRequestError};
+use super::own_task::restarted;
 use super::registry::record::Wanted;
 use super::report::{record_drain, record_health};
 use super::switch::ManagedSwitch;
@@ -115,6 +114,15 @@ impl Controller {
 
     /// Reroutes whenever the fabric changes, while the controller leads.
     pub(super) async fn keep_rerouting(self: &Arc<Self>) {
+        let log = || {
+            tracing::error!(
+                "a reroute has panicked; all switches are resynced before their next use"
+            );
+        };
+        restarted(|| self.reroute_until_deposed(), log).await;
+    }
+
+    async fn reroute_until_deposed(self: &Arc<Self>) {
         let mut changes_seen = self.fabric_changed.subscribe();
         // Failures from before this subscription.
         changes_seen.mark_changed();
@@ -130,22 +138,10 @@ impl Controller {
             if !self.must_reroute() && !self.registry().is_waiting() {
                 continue;
             }
-            // A panic must not end this task.
-            let followed = AssertUnwindSafe(self.follow(&mut changes_seen));
-            match followed.catch_unwind().await {
-                Ok(Ok(())) => {}
-                // A reroute that was not begun stays due.
-                Ok(Err(error)) => {
-                    tracing::warn!(%error, "cannot reroute");
-                    changes_seen.mark_changed();
-                }
-                Err(_) => {
-                    tracing::error!(
-                        "a reroute has panicked; all switches are resynced before their next use"
-                    );
-                    // The cause of the panic may persist.
-                    sleep(PANIC_PAUSE).await;
-                }
+            // A reroute that was not begun stays due.
+            if let Err(error) = self.follow(&mut changes_seen).await {
+                tracing::warn!(%error, "cannot reroute");
+                changes_seen.mark_changed();
             }
         }
     }

@@ -1,7 +1,11 @@
-//! Requests that continue when their client disconnects.
+//! Requests that continue when their client disconnects, and tasks that continue after a panic.
 
 use std::future::pending;
+use std::panic::AssertUnwindSafe;
+use std::time::Duration;
 
+use backon::{ConstantBuilder, Retryable as _};
+use futures_util::FutureExt as _;
 use tokio::sync::watch;
 use tonic::Status;
 
@@ -32,9 +36,22 @@ pub async fn client_gone() {
     }
 }
 
+/// The pause after a panic, whose cause may persist.
+const PANIC_PAUSE: Duration = Duration::from_secs(1);
+
+/// Runs a task until it ends. Calls `panicked` after each panic, and runs it again.
+pub async fn restarted<F: Future<Output = ()>>(mut task: impl FnMut() -> F, panicked: impl Fn()) {
+    let pauses = ConstantBuilder::new().with_delay(PANIC_PAUSE);
+    let run = || AssertUnwindSafe(task()).catch_unwind();
+    let run = run.retry(pauses.without_max_times());
+    // No attempt is the last one.
+    let _ = run.notify(|_, _| panicked()).await;
+}
+
 #[cfg(test)]
 mod tests {
-    use futures_util::FutureExt as _;
+    use std::cell::Cell;
+
     use tokio::sync::oneshot;
     use tonic::Code;
 
@@ -66,6 +83,17 @@ mod tests {
         assert!(client_gone().now_or_never().is_none(), "no request");
         waiting.abort();
         is_done.await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_task_that_has_panicked_runs_again() {
+        let (runs, panics) = (Cell::new(0), Cell::new(0));
+        let task = async || {
+            runs.set(runs.get() + 1);
+            assert!(runs.get() > 5, "on purpose");
+        };
+        restarted(task, || panics.set(panics.get() + 1)).await;
+        assert_eq!((runs.get(), panics.get()), (6, 5));
     }
 
     #[tokio::test]

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
-use tokio::sync::oneshot;
+use futures_util::future::{OptionFuture, join};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tonic::service::Routes;
@@ -16,16 +18,18 @@ use ultima_api::v1::GetStandingResponse;
 use ultima_api::v1::control_server::ControlServer;
 use ultima_api::v1::leadership_server::LeadershipServer;
 
-use super::access::{Guard, METRICS, admit};
+use super::access::METRICS;
 use super::call_rates::CallRates;
 use super::candidate::Candidate;
 use super::config::Config;
+use super::connections::{Connections, Limits};
 use super::controller::Controller;
 use super::error::ServeError;
 use super::gate::Gate;
+use super::http_server::{Api, Certificates};
 use super::journal::Lead;
 use super::leadership_service::{LeadershipService, standing_of};
-use super::listen::{self, Listener, Secured};
+use super::listen::{self, Listener};
 use super::metrics::metrics_text;
 use super::report::store_last_events;
 use super::service::ControlService;
@@ -64,7 +68,6 @@ pub async fn serve_on(
     store: Option<Arc<dyn Store>>,
 ) -> Result<Handle, ServeError> {
     let bound = Bound::new(&config).await?;
-    let rates = CallRates::new(config.call_limit);
     let store = match store {
         Some(store) => store,
         None => Arc::new(match &config.state {
@@ -79,10 +82,10 @@ pub async fn serve_on(
     // Boxed, because it is large and callers keep it on their stacks.
     let controller = Box::pin(start(config, store, Lead::Alone)).await?;
     let service = ControlServer::new(ControlService::new(Arc::clone(&controller)));
-    let routes = Routes::new(Guard::new(service, &rates));
+    let routes = Routes::new(service);
     let leads = Arc::clone(&controller);
     let metrics = text_of(&controller);
-    let server = bound.serve(routes, rates, move || standing_of(&leads), metrics);
+    let server = bound.serve(routes, move || standing_of(&leads), metrics);
     Ok(Handle { controller, server })
 }
 
@@ -97,7 +100,6 @@ pub async fn serve_with_etcd(
     advertise: Option<String>,
 ) -> Result<CandidateHandle, ServeError> {
     let bound = Bound::new(&config).await?;
-    let rates = CallRates::new(config.call_limit);
     let itself = Leader {
         address: advertise.unwrap_or_else(|| bound.listener.address.to_string()),
         fabric: config.fabric.digest(),
@@ -106,11 +108,11 @@ pub async fn serve_with_etcd(
     let election = Election::new(store, itself).map_err(StoreError::from)?;
     let candidate = Arc::new(Candidate::new(config, election));
     let gate = Gate::new(Arc::clone(&candidate));
-    let routes = Routes::new(Guard::new(gate, &rates));
+    let routes = Routes::new(gate);
     let stands = Arc::clone(&candidate);
     let metered = Arc::clone(&candidate);
     let metrics = move || metered.metrics_text();
-    let server = bound.serve(routes, rates, move || stands.standing(), metrics);
+    let server = bound.serve(routes, move || stands.standing(), metrics);
     let work = tokio::spawn({
         let candidate = Arc::clone(&candidate);
         async move { candidate.work().await }
@@ -136,23 +138,38 @@ fn check_listen(config: &Config) -> Result<(), ServeError> {
     }
 }
 
-/// The socket and the certificates of a server that does not run yet.
+/// The sockets and the certificates of a server that does not run yet.
 struct Bound {
     listener: Listener,
-    secured: Secured,
+    /// A socket for metrics alone, without TLS.
+    metrics: Option<Listener>,
+    certificates: Certificates,
+    rates: CallRates,
     idle: Duration,
 }
+
+/// The connections of clients that read metrics without TLS: they take no places of the API.
+const METRICS_LIMITS: Limits = Limits {
+    total: 8,
+    from_one: 8,
+    shared: 8,
+};
 
 impl Bound {
     async fn new(config: &Config) -> Result<Self, ServeError> {
         check_listen(config)?;
-        let secured = Secured::new(config.tls.clone())?;
-        let listener = listen::bind(&config.listen).await?;
-        let idle = config.timers.connection;
+        let certificates = Certificates::load(config.tls.clone())?;
+        let listener = listen::bind(&config.listen, "--listen").await?;
+        let metrics = match config.metrics {
+            Some(address) => Some(listen::bind(&address.into(), "--metrics").await?),
+            None => None,
+        };
         Ok(Bound {
             listener,
-            secured,
-            idle,
+            metrics,
+            certificates,
+            rates: CallRates::new(config.call_limit),
+            idle: config.timers.connection,
         })
     }
 
@@ -160,43 +177,41 @@ impl Bound {
     fn serve(
         self,
         routes: Routes,
-        rates: CallRates,
         standing: impl Fn() -> GetStandingResponse + Send + Sync + 'static,
         metrics: impl Fn() -> String + Clone + Send + Sync + 'static,
     ) -> Server {
         let Bound {
             listener,
-            secured,
+            metrics: metrics_listener,
+            certificates,
+            rates,
             idle,
         } = self;
         let leadership = LeadershipServer::new(LeadershipService::new(standing));
-        let routes = routes.add_service(Guard::new(leadership, &rates));
-        let metrics =
-            get(
-                async move |request: axum::extract::Request| match admit(&rates, &request) {
-                    Ok(_) => answer(metrics).await,
-                    Err(refused) => {
-                        let code = match refused.code() {
-                            tonic::Code::ResourceExhausted => StatusCode::TOO_MANY_REQUESTS,
-                            tonic::Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
-                            _ => StatusCode::FORBIDDEN,
-                        };
-                        (code, refused.message().to_owned()).into_response()
-                    }
-                },
-            );
-        let router = routes.into_axum_router().route(METRICS.0, metrics);
-        let routes = Routes::from(router);
-        let (stop, stopped) = oneshot::channel::<()>();
+        let metrics = Router::new().route(METRICS.0, get(async move || answer(metrics).await));
+        let routes = routes.add_service(leadership).into_axum_router();
+        let routes = routes.merge(metrics.clone());
+        let (stop, stopped) = watch::channel(());
         let address = listener.address.clone();
-        let task = tokio::spawn(listener.serve(secured, routes, idle, async {
-            // An error means that the handle was dropped, which also stops the server.
-            let _ = stopped.await;
-        }));
-        let stop = Some(stop);
+        let metrics_address = metrics_listener.as_ref().map(|it| it.address.clone());
+        let api = |router| Api {
+            router,
+            rates: rates.clone(),
+        };
+        let metrics = metrics_listener.map(|listener| {
+            let connections = Connections::new(METRICS_LIMITS, idle);
+            let none = Certificates::default();
+            listener.serve(none, api(metrics), connections, stopped.clone())
+        });
+        let connections = Connections::new(listen::limits(), idle);
+        let serve = listener.serve(certificates, api(routes), connections, stopped);
+        let task = tokio::spawn(async {
+            join(serve, OptionFuture::from(metrics)).await;
+        });
         Server {
             address,
-            stop,
+            metrics_address,
+            stop: Some(stop),
             task,
         }
     }
@@ -220,7 +235,8 @@ fn text_of(controller: &Arc<Controller>) -> impl Fn() -> String + Clone + Send +
 /// A running server. Dropping it ends all calls.
 struct Server {
     address: Listen,
-    stop: Option<oneshot::Sender<()>>,
+    metrics_address: Option<Listen>,
+    stop: Option<watch::Sender<()>>,
     task: JoinHandle<()>,
 }
 
@@ -245,6 +261,11 @@ impl Handle {
     /// The address of the control API.
     pub fn address(&self) -> &Listen {
         &self.server.address
+    }
+
+    /// The address of metrics without TLS, if the configuration has one.
+    pub fn metrics_address(&self) -> Option<&Listen> {
+        self.server.metrics_address.as_ref()
     }
 
     /// The controller, for calls without gRPC.
@@ -287,11 +308,9 @@ impl CandidateHandle {
         panicked.unwrap_or_else(|| "the listener has ended".into())
     }
 
-    /// Returns a function for the present metrics as OpenMetrics text: the controller's role, and
-    /// while it leads everything that a single controller reports.
-    pub fn metrics(&self) -> impl Fn() -> String + Send + Sync + use<> {
-        let candidate = Arc::clone(&self.candidate);
-        move || candidate.metrics_text()
+    /// The address of metrics without TLS, if the configuration has one.
+    pub fn metrics_address(&self) -> Option<&Listen> {
+        self.server.metrics_address.as_ref()
     }
 
     /// The controller, while it leads.

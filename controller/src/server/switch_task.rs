@@ -1,17 +1,16 @@
 //! The task of a switch: it connects to the switch, and makes it match the desired state.
 
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
 use backon::{BackoffBuilder as _, ExponentialBuilder};
-use futures_util::FutureExt as _;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep_until};
 use ultima_planner::fabric::{Element, SwitchId};
 
-use super::controller::{Controller, PANIC_PAUSE};
+use super::controller::Controller;
 use super::error::BringUpError;
 use super::gnmi::listen_to;
+use super::own_task::restarted;
 use super::port_counters::PortCounters;
 use super::port_status::PortStatus;
 use super::report::record_switch;
@@ -32,19 +31,15 @@ pub fn subscribe(controller: &Arc<Controller>, switch: &ManagedSwitch) {
 /// Runs [`serve`] and restarts it after a panic.
 pub async fn run(controller: &Arc<Controller>, id: SwitchId) {
     let switch = &controller.switches[id.0];
-    while AssertUnwindSafe(serve(controller, id))
-        .catch_unwind()
-        .await
-        .is_err()
-    {
+    let disconnect = || {
         tracing::error!(
             switch = switch.name(),
             "the switch's task has panicked; reconnecting"
         );
         switch.mark_dirty();
         switch.disconnect("the controller's task for this switch has panicked".into());
-        sleep(controller.audit_every.min(PANIC_PAUSE)).await;
-    }
+    };
+    restarted(|| serve(controller, id), disconnect).await;
 }
 
 /// Reconnects a switch whenever the connection is lost, and makes it match the desired state: then,

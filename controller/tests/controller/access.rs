@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use http_body_util::BodyExt as _;
-use prost::Message as _;
+use prost::Message;
 use prost_types::FileDescriptorSet;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
 use tempfile::TempDir;
@@ -14,8 +14,9 @@ use tonic::client::Grpc;
 use tonic::codegen::Service;
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::codegen::http::{self, StatusCode};
-use tonic::{Code, Request};
+use tonic::{Code, Request, Status};
 use tonic_prost::ProstCodec;
+use ultima_api::address::Listen;
 use ultima_api::client::{self, Client, ClientError};
 use ultima_api::identity::{Identity, Role};
 use ultima_api::v1::leadership_client::LeadershipClient;
@@ -108,17 +109,24 @@ fn calls() -> Vec<String> {
 
 /// Makes a call with an empty message. Returns the refusal's code; `Ok` if an answer or a stream begins.
 async fn call(address: &str, tls: &ClientTls, path: &str) -> Code {
-    let endpoint = client::endpoint(address, Some(tls)).unwrap();
+    let answer = call_with(address, Some(tls), path, ()).await;
+    answer.map_or_else(|status| status.code(), |()| Code::Ok)
+}
+
+async fn call_with<M: Message + 'static>(
+    address: &str,
+    tls: Option<&ClientTls>,
+    path: &str,
+    message: M,
+) -> Result<(), Status> {
+    let endpoint = client::endpoint(address, tls).unwrap();
     let mut grpc = Grpc::new(endpoint.connect().await.unwrap());
     grpc.ready().await.unwrap();
     let path = PathAndQuery::try_from(path).unwrap();
-    let mut request = Request::new(());
+    let mut request = Request::new(message);
     request.set_timeout(Duration::from_secs(20));
-    let codec = ProstCodec::<(), ()>::default();
-    match grpc.server_streaming(request, path, codec).await {
-        Ok(_) => Code::Ok,
-        Err(status) => status.code(),
-    }
+    let codec = ProstCodec::<M, ()>::default();
+    grpc.server_streaming(request, path, codec).await.map(drop)
 }
 
 const STAR: &str = include_str!("../../../topologies/star4.yaml");
@@ -238,6 +246,43 @@ async fn every_role_makes_its_calls_and_no_others() {
             assert_eq!(code, Code::PermissionDenied, "{uris:?}: {path}");
         }
     }
+}
+
+/// A field that no message of the API has.
+#[derive(Clone, PartialEq, Message)]
+struct Unknown {
+    #[prost(bytes = "vec", tag = "1000")]
+    bytes: Vec<u8>,
+}
+
+/// Each call of a leader, and the calls that a standby answers.
+#[tokio::test]
+async fn too_large_requests_are_refused_with_the_limit() {
+    let (_switch, leader) = serve(config(None)).await;
+    let standby = standby(config(None)).await.unwrap();
+    let reads = [
+        "ListJobs",
+        "GetJob",
+        "ListSwitches",
+        "GetFabric",
+        "ListEvents",
+    ];
+    let is_read = |path: &String| reads.iter().any(|it| path.ends_with(&format!("/{it}")));
+    let of_standby = calls().into_iter().filter(is_read);
+    let (leader, standby) = (leader.address(), standby.address());
+    let of_leader = calls().into_iter().map(|path| (leader, path));
+    let all = of_leader.chain(of_standby.map(|path| (standby, path)));
+    let mut count = 0;
+    for (address, path) in all {
+        let bytes = vec![0; 4 << 20];
+        let refused = call_with(&address.to_string(), None, &path, Unknown { bytes }).await;
+        let refused = refused.expect_err(&path);
+        assert_eq!(refused.code(), Code::OutOfRange, "{path}: {refused}");
+        let limit = "message length too large: found 4194310 bytes, the limit is: 4194304 bytes";
+        assert!(refused.message().contains(limit), "{path}: {refused}");
+        count += 1;
+    }
+    assert_eq!(count, ROLES.len() + reads.len());
 }
 
 fn is_denied<T>(answer: Result<T, ClientError>) -> bool {
@@ -371,10 +416,24 @@ async fn other_addresses_than_loopback_need_tls() {
     }
     let insecure = Config {
         insecure: true,
+        metrics: Some("127.0.0.1:0".parse().unwrap()),
         ..config("0.0.0.0:0")
     };
-    let handle = standby(insecure).await;
-    handle.unwrap().stop().await;
+    let handle = standby(insecure).await.unwrap();
+    let Some(Listen::Tcp(taken)) = handle.metrics_address() else {
+        panic!("it serves metrics")
+    };
+    let again = Config {
+        metrics: Some(*taken),
+        ..config("127.0.0.1:0")
+    };
+    let refused = standby(again).await.err().unwrap().to_string();
+    let says = format!("cannot listen on {taken}: Address already in use");
+    assert!(
+        refused.starts_with(&says) && refused.ends_with("with --metrics"),
+        "{refused}"
+    );
+    handle.stop().await;
     let folder = tempfile::tempdir().unwrap();
     let on_unix = Config {
         tls: Some(Authority::new().server()),

@@ -3,12 +3,14 @@
 use std::collections::BTreeSet;
 
 use prost::Message as _;
+use ultima_api::client::Client;
 use ultima_controller::p4rt::{Device, SwitchClient};
-use ultima_controller::server::{self, Config, Handle};
+use ultima_controller::server::{self, CandidateHandle, Config, Handle};
 use ultima_p4::names::loss;
 use ultima_p4runtime::v1::p4_runtime_client::P4RuntimeClient;
 use ultima_p4runtime::v1::{
-    self, CloneSessionEntry, DigestEntry, MulticastGroupEntry, ReadRequest, TableEntry,
+    self, CloneSessionEntry, DigestEntry, MulticastGroupEntry, ReadRequest, TableEntry, Uint128,
+    Update, WriteRequest,
 };
 use ultima_planner::fabric::{Fabric, Health, SwitchId};
 use ultima_planner::job::{Epoch, JobSpec};
@@ -17,8 +19,12 @@ use ultima_planner::plan::{self, Entity, SwitchPlan};
 use ultima_planner::routing::Routes;
 use ultima_planner::target::{TOFINO, V1MODEL};
 use ultima_switch::{Switch, SwitchConfig};
+use ultima_testing::etcd::Etcd;
 
+use crate::chaos::wire::Wire;
+use crate::group;
 use crate::target::{Target, on_each_target};
+use crate::testbed::until;
 
 on_each_target!(
     the_switch_holds_exactly_what_is_planned,
@@ -188,6 +194,63 @@ async fn the_controller_is_primary_again_when_another_client_disconnects() {
     assert!(ready[0].status.as_ref().unwrap().is_ready);
     assert_eq!(problem(), None);
     assert_eq!(fabric.hosts().len(), 4);
+}
+
+/// The election id of a leader's writes.
+async fn election_id(leader: &CandidateHandle) -> Uint128 {
+    let address = leader.address().to_string();
+    let standing = Client::standing(&address, None).await.unwrap();
+    Uint128 {
+        high: standing.revision,
+        low: ultima_wire::MAGIC.into(),
+    }
+}
+
+/// A write that has left the old leader, and reaches the switch after the next leader.
+#[tokio::test]
+async fn the_switch_rejects_a_write_of_a_deposed_leader() {
+    let Some(etcd) = Etcd::start(1) else { return };
+    let target = Target::of_run();
+    let switch = switch(target).await;
+    let fabric = star_on(target, &switch);
+    let to_etcd = Wire::start(etcd.endpoints()[0].parse().unwrap()).await;
+    let serve = async |etcd: String| {
+        let store = group::cluster(vec![etcd], group::PREFIX);
+        let served = server::serve_with_etcd(config(target, &fabric), store, None);
+        served.await.unwrap()
+    };
+    let mut client = P4RuntimeClient::connect(format!("http://{}", switch.grpc_addr()))
+        .await
+        .unwrap();
+    let mut write = async |election_id: Uint128, group: u32| {
+        let group = MulticastGroupEntry {
+            multicast_group_id: group,
+            ..Default::default()
+        };
+        let request = WriteRequest {
+            device_id: 1,
+            election_id: Some(election_id),
+            updates: vec![Update::insert(group)],
+            ..Default::default()
+        };
+        client.write(request).await.map(drop)
+    };
+    let leads = |it: &CandidateHandle| it.leader().is_some();
+    let old = serve(to_etcd.address().to_string()).await;
+    until(async || leads(&old)).await;
+    let of_old = election_id(&old).await;
+    write(of_old, 64_001).await.unwrap();
+    let new = serve(etcd.endpoints()[0].clone()).await;
+    to_etcd.swallow(true);
+    until(async || leads(&new)).await;
+    let of_new = election_id(&new).await;
+    assert!(of_old.high < of_new.high);
+    let held = read_all(target, &switch).await;
+    let rejected = write(of_old, 64_002).await.unwrap_err();
+    assert_eq!(rejected.code(), tonic::Code::PermissionDenied);
+    assert_eq!(read_all(target, &switch).await, held);
+    write(of_new, 64_002).await.unwrap();
+    assert_ne!(read_all(target, &switch).await, held);
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use backon::{ConstantBuilder, Retryable as _};
 use tokio::runtime::{Builder, Runtime};
 use ultima_api::client::Client as ControlClient;
 use ultima_grpc::tls::ClientTls;
@@ -56,15 +57,11 @@ impl Controller {
     }
 
     async fn connect(&self, until: Instant) -> Result<ControlClient, JobError> {
-        loop {
-            match ControlClient::connect_with(&self.address, self.tls.clone()).await {
-                Ok(client) => return Ok(client),
-                Err(error) if Instant::now() + AGAIN >= until => {
-                    return Err(SessionError::from(error).into());
-                }
-                Err(_) => tokio::time::sleep(AGAIN).await,
-            }
-        }
+        let connect = || ControlClient::connect_with(&self.address, self.tls.clone());
+        let pauses = ConstantBuilder::new().with_delay(AGAIN);
+        let connected = connect.retry(pauses.without_max_times());
+        let connected = connected.when(|_| Instant::now() + AGAIN < until).await;
+        Ok(connected.map_err(SessionError::from)?)
     }
 
     async fn open(

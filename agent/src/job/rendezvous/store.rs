@@ -18,8 +18,9 @@
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, SocketAddrV4, TcpStream, ToSocketAddrs};
 use std::str::FromStr;
-use std::thread;
 use std::time::{Duration, Instant};
+
+use backon::{BlockingRetryable as _, ConstantBuilder};
 
 use super::super::JobError;
 
@@ -135,27 +136,27 @@ impl Client {
     ) -> Result<Self, JobError> {
         let began = Instant::now();
         let name = format!("{host}:{port}");
-        loop {
-            let attempt = resolve("the rendezvous store's host", host, port)
-                .and_then(|address| Self::open(address, &name, protocol, deadline));
-            let error = match attempt {
-                Ok(client) => return Ok(client),
-                Err(error @ JobError::Ipv6 { .. }) => return Err(error),
-                Err(error) => error,
+        let connect = || {
+            let address = resolve("the rendezvous store's host", host, port)?;
+            Self::open(address, &name, protocol, deadline)
+        };
+        let may_pass = |error: &JobError| !matches!(error, JobError::Ipv6 { .. });
+        let pauses = ConstantBuilder::new().with_delay(AGAIN);
+        let connected = connect.retry(pauses.without_max_times());
+        let connected =
+            connected.when(|error| may_pass(error) && Instant::now() + AGAIN < deadline);
+        connected.call().map_err(|error| {
+            let problem = match error {
+                JobError::Ipv6 { .. } => return error,
+                JobError::Store { problem, .. } => problem,
+                error => error.to_string(),
             };
-            if Instant::now() + AGAIN >= deadline {
-                let problem = match error {
-                    JobError::Store { problem, .. } => problem,
-                    error => error.to_string(),
-                };
-                let waited = began.elapsed();
-                return Err(JobError::Store {
-                    address: name,
-                    problem: format!("no answer within {waited:.1?} ({problem}). {advice}"),
-                });
+            let waited = began.elapsed();
+            JobError::Store {
+                address: name.clone(),
+                problem: format!("no answer within {waited:.1?} ({problem}). {advice}"),
             }
-            thread::sleep(AGAIN);
-        }
+        })
     }
 
     fn open(
@@ -392,6 +393,7 @@ pub(super) fn ipv6(what: &str, address: &str) -> JobError {
 #[cfg(test)]
 mod tests {
     use std::net::{Ipv4Addr, TcpListener};
+    use std::thread;
 
     use super::*;
 

@@ -1,5 +1,6 @@
 //! Connecting to a switch, installing the program, and reconnecting.
 
+use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 use backon::{ExponentialBuilder, Retryable as _};
@@ -15,6 +16,7 @@ use ultima_planner::reconcile::Held;
 use super::super::switch::{Desired, Found, ManagedSwitch};
 use crate::p4rt::{Checks, ConnectError, Deadline, Order, SwitchClient, WriteError, is_gone};
 use crate::server::error::BringUpError;
+use crate::server::lock::lock;
 
 /// Timeout of an attempt to reconnect.
 const RECONNECT: Duration = Duration::from_secs(1);
@@ -57,7 +59,7 @@ impl ManagedSwitch {
     pub async fn connect_first(&self, limit: Duration) -> Result<SwitchClient, BringUpError> {
         let deadline = Deadline::after(limit);
         let connect = || self.connect_by(deadline);
-        self.retry(deadline.at, BringUpError::is_break, connect)
+        self.retry(|| deadline.at, BringUpError::is_break, connect)
             .await
     }
 
@@ -69,26 +71,24 @@ impl ManagedSwitch {
         desired: &Desired<'_>,
         limit: Duration,
     ) -> Result<(), BringUpError> {
-        match self.bring_up(client, desired).await {
-            Err(error) if error.may_pass() => {
-                tracing::debug!(switch = self.name(), %error, "bring-up failed; retrying");
-                let again = || async {
-                    sleep(self.reconnect_pause).await;
-                    let client = self.connect(RECONNECT).await?;
-                    self.bring_up(client, desired).await
-                };
-                let deadline = Instant::now() + limit;
-                self.retry(deadline, BringUpError::may_pass, again).await
-            }
-            done => done,
-        }
+        let (first, end) = (Mutex::new(Some(client)), OnceLock::new());
+        let attempt = || async {
+            let first = lock(&first).take();
+            let client = match first {
+                Some(client) => client,
+                None => self.connect(RECONNECT).await?,
+            };
+            self.bring_up(client, desired).await
+        };
+        let deadline = || *end.get_or_init(|| Instant::now() + limit);
+        self.retry(deadline, BringUpError::may_pass, attempt).await
     }
 
     /// Retries `attempt` until it succeeds, fails permanently, or no time is left before
-    /// `deadline`.
+    /// `deadline`, which is asked after a failure.
     async fn retry<T, F: Future<Output = Result<T, BringUpError>>>(
         &self,
-        deadline: Instant,
+        deadline: impl Fn() -> Instant,
         passes: impl Fn(&BringUpError) -> bool,
         attempt: impl Fn() -> F,
     ) -> Result<T, BringUpError> {
@@ -100,7 +100,7 @@ impl ManagedSwitch {
         let retried = (|| Box::pin(attempt())).retry(pauses).when(passes);
         let retried = retried.adjust(|error, pause| {
             tracing::debug!(switch = self.name(), %error, "attempt failed");
-            pause.filter(|pause| Instant::now() + *pause < deadline)
+            pause.filter(|pause| Instant::now() + *pause < deadline())
         });
         retried.await
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tokio::io::copy_bidirectional;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tonic::transport::Endpoint;
@@ -45,7 +45,24 @@ async fn a_client_that_reads_nothing_does_not_delay_the_stop() {
     stopped.expect("it stops");
 }
 
-/// A connection ends when it has been idle, and its client connects again. A stream keeps its connection.
+/// The error code of the GOAWAY frame that ends an HTTP/2 connection (RFC 9113, 6.8); none without one.
+fn goaway(mut sent: &[u8]) -> Option<u32> {
+    let number = |bytes: &[u8]| {
+        bytes
+            .iter()
+            .fold(0, |number, it| number << 8 | u32::from(*it))
+    };
+    while let Some((header, rest)) = sent.split_at_checked(9) {
+        let (frame, rest) = rest.split_at(number(&header[..3]) as usize);
+        if header[3] == 7 {
+            return Some(number(&frame[4..8]));
+        }
+        sent = rest;
+    }
+    None
+}
+
+/// A connection ends with a GOAWAY when it has been idle, and its client connects again. A stream keeps its connection.
 #[tokio::test]
 async fn an_idle_connection_ends_unless_it_has_a_stream() {
     let target = Target::of_run();
@@ -76,9 +93,23 @@ async fn an_idle_connection_ends_unless_it_has_a_stream() {
             let (ended, address) = (ended.clone(), address.clone());
             tokio::spawn(async move {
                 let mut server = TcpStream::connect(address).await.unwrap();
-                // An error is an end, too.
-                let _ = copy_bidirectional(&mut client, &mut server).await;
-                ended.send(()).unwrap();
+                let (mut from_server, mut to_server) = server.split();
+                let (mut from_client, mut to_client) = client.split();
+                let mut sent = Vec::new();
+                let receive = async {
+                    loop {
+                        let before = sent.len();
+                        if from_server.read_buf(&mut sent).await.unwrap() == 0 {
+                            break;
+                        }
+                        to_client.write_all(&sent[before..]).await.unwrap();
+                    }
+                };
+                tokio::select! {
+                    () = receive => {}
+                    _ = copy(&mut from_client, &mut to_server) => {}
+                }
+                ended.send(sent).unwrap();
             });
         }
     });
@@ -86,7 +117,8 @@ async fn an_idle_connection_ends_unless_it_has_a_stream() {
     for _ in 0..3 {
         client.jobs().await.unwrap();
         let next = tokio::time::timeout(LONG, connections.recv());
-        next.await.expect("the connection ends").unwrap();
+        let sent = next.await.expect("the connection ends").unwrap();
+        assert_eq!(goaway(&sent), Some(0), "{sent:?}");
     }
     client.join("train", "h1", Duration::ZERO).await.unwrap();
     until_event(&mut watch, Kind::Joined).await;

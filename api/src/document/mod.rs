@@ -1,7 +1,9 @@
-//! Documents that commands print as JSON or YAML. docs/guide.md describes the fields for users. Released fields keep their names; new
-//! ones may be added.
+//! Documents: jobs, fabrics, events and results of calls as JSON or YAML. docs/guide.md describes the fields for users. Released fields
+//! keep their names; new ones may be added.
 
-mod applied;
+#![allow(missing_docs)] // docs/guide.md has them.
+
+mod apply;
 mod check;
 mod fabric;
 mod job;
@@ -11,12 +13,15 @@ mod telemetry;
 
 use serde::Serialize;
 
-pub use applied::{Action, Applied};
-pub use check::Report as Check;
-pub use fabric::{Checked, Diff, Drained, Host, Link, RecentEvent, Switch, not_rerouted_text};
-pub use job::{Deleted, Job, kind, pending, ready, state, status};
+pub use apply::{Action, Applied};
+pub use check::{Check, Path, TestedPath};
+pub use fabric::{
+    Diff, Difference, Drained, Host, Link, NotRerouted, RecentEvent, Switch, Unreachable,
+    not_rerouted,
+};
+pub use job::{Deleted, Job, kind, ready, state, status};
 pub use membership::{Current, Event};
-pub use plan::Plan;
+pub use plan::{Plan, PlannedJob, PlannedSwitch};
 pub use telemetry::telemetry;
 
 /// One document as it is, several as a list: a job, or all jobs of a grid.

@@ -1,46 +1,7 @@
-//! The fabric: its switches, drift on them, and drained elements.
+//! The fabric: its switches, hosts and links, drift on switches, and drained elements.
 
+use crate::v1 as api;
 use serde::Serialize;
-use ultima_api::v1 as api;
-use ultima_console::units::counted;
-use ultima_planner::fabric::Fabric;
-
-/// A valid fabric file.
-#[derive(Serialize)]
-pub struct Checked {
-    file: String,
-    switches: usize,
-    hosts: usize,
-    links: usize,
-}
-
-impl Checked {
-    /// Counts the fabric's elements.
-    pub fn new(file: String, fabric: &Fabric) -> Self {
-        Self {
-            file,
-            switches: fabric.switches().len(),
-            hosts: fabric.hosts().len(),
-            links: fabric.links().len(),
-        }
-    }
-
-    /// One line.
-    pub fn text(&self) -> String {
-        let Self {
-            file,
-            switches,
-            hosts,
-            links,
-        } = self;
-        format!(
-            "{file}: {}, {}, {}\n",
-            counted(*switches, "switch"),
-            counted(*hosts, "host"),
-            counted(*links, "link")
-        )
-    }
-}
 
 /// A switch.
 #[derive(Serialize)]
@@ -169,28 +130,28 @@ impl<'a> From<&'a api::Event> for RecentEvent<'a> {
 /// The result of `ultima fabric drain` and `undrain`.
 #[derive(Serialize)]
 pub struct Drained {
-    element: String,
-    drained: bool,
-    not_rerouted: Vec<NotRerouted>,
+    pub element: String,
+    pub drained: bool,
+    pub not_rerouted: Vec<NotRerouted>,
     /// Jobs with members at the drained switch, which keep using it.
-    attached_jobs: Vec<String>,
+    pub attached_jobs: Vec<String>,
     /// Switches that have not confirmed the new routes.
-    pending_switches: Vec<String>,
+    pub pending_switches: Vec<String>,
 }
 
 /// A job that still uses elements that are down or drained.
 #[derive(Serialize)]
-struct NotRerouted {
-    job: String,
+pub struct NotRerouted {
+    pub job: String,
     /// Members to which no other path leads.
-    unreachable: Vec<Unreachable>,
-    problem: String,
+    pub unreachable: Vec<Unreachable>,
+    pub problem: String,
 }
 
 #[derive(Serialize)]
-struct Unreachable {
-    rank: u32,
-    host: String,
+pub struct Unreachable {
+    pub rank: u32,
+    pub host: String,
 }
 
 impl Drained {
@@ -217,29 +178,10 @@ impl Drained {
         let is_unused = self.attached_jobs.is_empty() && self.not_rerouted.is_empty();
         self.pending_switches.is_empty() && (is_unused || !self.drained)
     }
-
-    /// A line for the element, one or two for each job that was not rerouted, and one for each pending switch.
-    pub fn text(&self) -> String {
-        let element = &self.element;
-        let done = match self.drained {
-            true => format!("drained {element}\n"),
-            false => format!("undrained {element}\n"),
-        };
-        let jobs = self.not_rerouted.iter().map(NotRerouted::text);
-        let attached = (self.attached_jobs.iter())
-            .map(|job| format!("job {job} has members at {element}, which keep using it\n"));
-        let pending = self.pending_switches.iter().map(|switch| {
-            format!(
-                "switch {switch} has not confirmed the new routes; the old routes stay until it does\n"
-            )
-        });
-        jobs.chain(attached)
-            .chain(pending)
-            .fold(done, |text, line| text + &line)
-    }
 }
 
-fn not_rerouted(jobs: &[api::Job]) -> impl Iterator<Item = NotRerouted> {
+/// The jobs that still use elements that are down or drained.
+pub fn not_rerouted(jobs: &[api::Job]) -> impl Iterator<Item = NotRerouted> {
     let of = |job: &api::Job| NotRerouted {
         job: job.name.clone(),
         unreachable: (job.members.iter())
@@ -255,46 +197,23 @@ fn not_rerouted(jobs: &[api::Job]) -> impl Iterator<Item = NotRerouted> {
     jobs.iter().map(of).filter(is_affected)
 }
 
-/// The jobs that still use elements that are down or drained, one or two lines each.
-pub fn not_rerouted_text(jobs: &[api::Job]) -> String {
-    not_rerouted(jobs).map(|job| job.text()).collect()
-}
-
-impl NotRerouted {
-    fn text(&self) -> String {
-        let job = &self.job;
-        let mut text = String::new();
-        let members = self.unreachable.iter();
-        let members = members.map(|Unreachable { rank, host }| format!("rank {rank} on {host}"));
-        let members: Vec<String> = members.collect();
-        if !members.is_empty() {
-            let members = members.join(", ");
-            text += &format!("job {job} is not rerouted: no other path to {members}\n");
-        }
-        if !self.problem.is_empty() {
-            text += &format!("job {job} is not rerouted: {}\n", self.problem);
-        }
-        text
-    }
-}
-
 /// The drift of a switch: entities that differ from the desired state.
 #[derive(Serialize)]
 pub struct Diff<'a> {
-    switch: &'a str,
+    pub switch: &'a str,
     #[serde(skip_serializing_if = "str::is_empty")]
-    problem: &'a str,
-    differences: Vec<Difference<'a>>,
+    pub problem: &'a str,
+    pub differences: Vec<Difference<'a>>,
 }
 
 /// An entity of which a switch holds another value than desired, or would after a planned change.
 #[derive(Serialize)]
 pub struct Difference<'a> {
-    entity: &'a str,
+    pub entity: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    actual: Option<&'a str>,
+    pub actual: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    desired: Option<&'a str>,
+    pub desired: Option<&'a str>,
 }
 
 impl<'a> From<&'a api::Difference> for Difference<'a> {
@@ -307,19 +226,6 @@ impl<'a> From<&'a api::Difference> for Difference<'a> {
     }
 }
 
-impl Difference<'_> {
-    /// As `diff` prints it: `-` and the actual value, `+` and the desired one.
-    pub fn text(&self) -> String {
-        let mut text = String::new();
-        for (sign, value) in [('-', self.actual), ('+', self.desired)] {
-            if let Some(value) = value {
-                text += &format!("{sign} {}: {value}\n", self.entity);
-            }
-        }
-        text
-    }
-}
-
 impl<'a> From<&'a api::SwitchDiff> for Diff<'a> {
     fn from(diff: &'a api::SwitchDiff) -> Self {
         Self {
@@ -327,20 +233,5 @@ impl<'a> From<&'a api::SwitchDiff> for Diff<'a> {
             problem: &diff.problem,
             differences: diff.differences.iter().map(Into::into).collect(),
         }
-    }
-}
-
-impl Diff<'_> {
-    /// The number of differences, and each of them.
-    pub fn text(&self) -> String {
-        let switch = self.switch;
-        let head = match (self.problem, self.differences.len()) {
-            ("", 0) => format!("{switch}: in sync\n"),
-            ("", 1) => format!("{switch}: 1 difference\n"),
-            ("", count) => format!("{switch}: {count} differences\n"),
-            (problem, _) => format!("{switch}: {problem}\n"),
-        };
-        let differences = self.differences.iter().map(Difference::text);
-        head + &differences.collect::<String>()
     }
 }

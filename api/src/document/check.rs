@@ -1,53 +1,51 @@
 //! The result of `ultima job check`.
 
+use crate::v1 as api;
 use serde::Serialize;
-use ultima_api::v1 as api;
-
-use ultima_console::output::table;
 
 /// The result of a check.
 #[derive(Serialize)]
-pub struct Report {
+pub struct Check {
     /// True if packets arrive on every path and all members respond.
     pub ok: bool,
-    findings: Vec<Finding>,
-    paths: Vec<TestedPath>,
+    pub findings: Vec<Finding>,
+    pub paths: Vec<TestedPath>,
     /// Ranks of the members that took part.
-    responding: Vec<u32>,
+    pub responding: Vec<u32>,
 }
 
 #[derive(Serialize)]
-struct Finding {
-    hop: &'static str,
+pub struct Finding {
+    pub hop: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    switch: Option<String>,
+    pub switch: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    port: Option<u32>,
+    pub port: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    port_name: Option<String>,
-    problem: String,
-    advice: String,
-    paths: Vec<Path>,
+    pub port_name: Option<String>,
+    pub problem: String,
+    pub advice: String,
+    pub paths: Vec<Path>,
 }
 
 #[derive(Clone, Copy, Serialize)]
-struct Path {
-    from: u32,
-    to: u32,
-    multicast: bool,
+pub struct Path {
+    pub from: u32,
+    pub to: u32,
+    pub multicast: bool,
 }
 
 #[derive(Serialize)]
-struct TestedPath {
+pub struct TestedPath {
     #[serde(flatten)]
-    path: Path,
-    sent: u32,
-    short_received: u32,
-    full_received: u32,
-    hops: u32,
+    pub path: Path,
+    pub sent: u32,
+    pub short_received: u32,
+    pub full_received: u32,
+    pub hops: u32,
 }
 
-impl From<&api::CheckJobResponse> for Report {
+impl From<&api::CheckJobResponse> for Check {
     fn from(check: &api::CheckJobResponse) -> Self {
         let findings = check.findings.iter().map(|finding| Finding {
             hop: name(finding.hop()),
@@ -74,45 +72,7 @@ impl From<&api::CheckJobResponse> for Report {
     }
 }
 
-impl Report {
-    /// The findings with advice, then a table of the paths that lost packets.
-    pub fn text(&self) -> String {
-        let mut text = String::new();
-        for finding in &self.findings {
-            text += &format!("{}: {}\n", finding.hop, finding.problem);
-            if !finding.paths.is_empty() {
-                let paths: Vec<String> = finding.paths.iter().map(Path::text).collect();
-                text += &format!("  affected paths: {}\n", paths.join(", "));
-            }
-            text += &format!("  {}\n", finding.advice);
-        }
-        let lossy: Vec<&TestedPath> = self.paths.iter().filter(|path| path.is_lossy()).collect();
-        if !lossy.is_empty() {
-            let header = ["PATH", "SENT", "SHORT-RECEIVED", "FULL-RECEIVED", "HOPS"];
-            let rows = lossy.iter().map(|tested| {
-                [
-                    tested.path.text(),
-                    tested.sent.to_string(),
-                    tested.short_received.to_string(),
-                    tested.full_received.to_string(),
-                    tested.hops.to_string(),
-                ]
-            });
-            text += &table(header, rows);
-        }
-        if self.ok {
-            text += &match lossy.len() {
-                0 => format!(
-                    "members that respond: {}; packets arrive on every tested path ({})\n",
-                    self.responding.len(),
-                    self.paths.len()
-                ),
-                lossy => format!("packets arrive on every path; {lossy} of them lose some\n"),
-            };
-        }
-        text
-    }
-
+impl Check {
     /// True if the check found no problem.
     pub fn is_ok(&self) -> bool {
         self.ok
@@ -120,15 +80,9 @@ impl Report {
 }
 
 impl TestedPath {
-    fn is_lossy(&self) -> bool {
+    /// True if packets of the path were lost.
+    pub fn is_lossy(&self) -> bool {
         self.short_received < self.sent || self.full_received < self.sent
-    }
-}
-
-impl Path {
-    fn text(&self) -> String {
-        let multicast = if self.multicast { " (multicast)" } else { "" };
-        format!("{}→{}{multicast}", self.from, self.to)
     }
 }
 

@@ -1,74 +1,74 @@
 //! Jobs and their members.
 
+use crate::v1 as api;
 use serde::Serialize;
-use ultima_api::v1 as api;
 
 /// A job.
 #[derive(Serialize)]
 pub struct Job<'a> {
     pub name: &'a str,
     pub id: u32,
-    epoch: u32,
-    seed: u64,
-    gather: &'static str,
-    group_id: u32,
-    group_address: &'a str,
-    counter_index: u32,
-    loss_threshold: u32,
-    weight: u32,
+    pub epoch: u32,
+    pub seed: u64,
+    pub gather: &'static str,
+    pub group_id: u32,
+    pub group_address: &'a str,
+    pub counter_index: u32,
+    pub loss_threshold: u32,
+    pub weight: u32,
     pub switches: &'a [String],
     /// True once all switches have had the job.
-    ready: bool,
+    pub ready: bool,
     /// The switches that have all of it; null on a standby.
-    ready_switches: Option<u32>,
+    pub ready_switches: Option<u32>,
     /// Why the others do not.
-    conditions: Vec<Condition<'a>>,
+    pub conditions: Vec<Condition<'a>>,
     pub tree: Vec<String>,
     /// Why the stored job is on no switch; else empty.
-    unfit: &'a str,
+    pub unfit: &'a str,
     /// Why the job still uses elements that are down or drained; else empty.
-    reroute_problem: &'a str,
-    evict_after_s: u32,
-    sealed: bool,
+    pub reroute_problem: &'a str,
+    pub evict_after_s: u32,
+    pub sealed: bool,
     /// Seconds of Unix time.
-    created_at: u64,
-    first_operation: u32,
+    pub created_at: u64,
+    pub first_operation: u32,
     /// Why the last change of members was cancelled, or why a suspected member stays; else empty.
-    change_problem: &'a str,
+    pub change_problem: &'a str,
     /// The epoch that is being installed.
-    next: Option<NextEpoch<'a>>,
-    members: Vec<Member<'a>>,
+    pub next: Option<NextEpoch<'a>>,
+    pub members: Vec<Member<'a>>,
 }
 
 /// Why a switch does not have all of a job.
 #[derive(Serialize)]
-struct Condition<'a> {
-    kind: &'static str,
-    element: &'a str,
-    reason: &'a str,
+pub struct Condition<'a> {
+    pub kind: &'static str,
+    pub element: &'a str,
+    pub reason: &'a str,
     /// Seconds of Unix time.
-    since: u64,
+    pub since: u64,
 }
 
 #[derive(Serialize)]
-struct NextEpoch<'a> {
-    epoch: u32,
-    id: u32,
-    members: Vec<Member<'a>>,
+pub struct NextEpoch<'a> {
+    pub epoch: u32,
+    pub id: u32,
+    pub members: Vec<Member<'a>>,
 }
 
 #[derive(Serialize)]
-struct Member<'a> {
-    rank: u32,
-    host: &'a str,
-    mac: &'a str,
-    ip: &'a str,
-    udp_port: u32,
-    switch: &'a str,
-    switch_port: u32,
-    switch_port_name: &'a str,
-    state: &'static str,
-    unreachable: bool,
+pub struct Member<'a> {
+    pub rank: u32,
+    pub host: &'a str,
+    pub mac: &'a str,
+    pub ip: &'a str,
+    pub udp_port: u32,
+    pub switch: &'a str,
+    pub switch_port: u32,
+    pub switch_port_name: &'a str,
+    pub state: &'static str,
+    pub unreachable: bool,
 }
 
 impl<'a> From<&'a api::Job> for Job<'a> {
@@ -206,27 +206,10 @@ pub struct Deleted {
     pub pending_switches: Vec<String>,
 }
 
-impl Deleted {
-    /// A line for the job, and one for the pending switches.
-    pub fn text(&self) -> String {
-        let mut text = format!("deleted {}\n", self.name);
-        if !self.pending_switches.is_empty() {
-            text += &pending(&self.pending_switches.join(", "));
-            text.push('\n');
-        }
-        text
-    }
-}
-
-/// The line about disconnected switches that have entries of a deleted job.
-pub fn pending(switches: &str) -> String {
-    format!("disconnected: {switches}; the controller removes the job there when they are back")
-}
-
 #[cfg(test)]
 mod tests {
+    use crate::v1::{JobConditionKind, MemberState};
     use serde_json::json;
-    use ultima_api::v1::{JobConditionKind, MemberState};
 
     use super::*;
 

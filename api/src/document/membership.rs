@@ -1,27 +1,27 @@
 //! Membership events of a job.
 
+use crate::v1::membership_event::Kind;
+use crate::v1::{self as api, MembershipEvent};
 use serde::Serialize;
-use ultima_api::v1::membership_event::Kind;
-use ultima_api::v1::{self as api, MembershipEvent};
 
 /// One event.
 #[derive(Serialize)]
 pub struct Event<'a> {
-    kind: &'static str,
-    epoch: u32,
-    rank: Option<u32>,
-    host: &'a str,
-    first_operation: Option<u32>,
-    reason: &'a str,
+    pub kind: &'static str,
+    pub epoch: u32,
+    pub rank: Option<u32>,
+    pub host: &'a str,
+    pub first_operation: Option<u32>,
+    pub reason: &'a str,
 }
 
 /// The state of the job at the start of a watch.
 #[derive(Serialize)]
 pub struct Current {
-    kind: &'static str,
-    epoch: u32,
-    ranks: usize,
-    first_operation: u32,
+    pub kind: &'static str,
+    pub epoch: u32,
+    pub ranks: usize,
+    pub first_operation: u32,
 }
 
 impl<'a> From<&'a MembershipEvent> for Event<'a> {

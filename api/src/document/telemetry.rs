@@ -1,7 +1,7 @@
 //! Telemetry of a job: packets lost, by place and cause.
 
+use crate::v1 as api;
 use serde_json::{Value, json};
-use ultima_api::v1 as api;
 
 /// The telemetry of `job` as a document.
 pub fn telemetry(job: &str, telemetry: &api::GetTelemetryResponse) -> Value {

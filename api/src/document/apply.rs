@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 /// The action for one job.
-#[derive(Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Applied {
     /// The job's name.
     pub name: String,
@@ -35,23 +35,6 @@ pub enum Action {
     WouldBeDeleted,
 }
 
-impl Action {
-    /// The action as text.
-    pub fn text(self) -> &'static str {
-        match self {
-            Action::Unchanged => "unchanged",
-            Action::Created => "created",
-            Action::WouldBeCreated => "would be created",
-            Action::Resized => "resized; a running job changes when all new members have joined",
-            Action::WouldBeResized => "would be resized",
-            Action::WouldBeRejected => "would be rejected",
-            Action::Differs => "differs",
-            Action::Deleted => "deleted",
-            Action::WouldBeDeleted => "would be deleted",
-        }
-    }
-}
-
 impl Applied {
     /// An action for a job that does not differ.
     pub fn new(name: &str, action: Action) -> Self {
@@ -60,18 +43,6 @@ impl Applied {
             action,
             differs: Vec::new(),
             pending_switches: Vec::new(),
-        }
-    }
-
-    /// The action as text, with the switches that are behind.
-    pub fn text(&self) -> String {
-        let text = self.action.text();
-        match self.pending_switches.is_empty() {
-            true => text.to_owned(),
-            false => format!(
-                "{text}; {}",
-                super::pending(&self.pending_switches.join(", "))
-            ),
         }
     }
 

@@ -75,13 +75,20 @@ pub fn check_plan(plan: &api::PlanResponse) -> anyhow::Result<()> {
 
 /// The exit code of the run that this is the plan of.
 pub fn exit_of_plan(plan: &api::PlanResponse, jobs: &[Applied]) -> Exit {
-    let Err(error) = check_plan(plan).and_then(|()| check_differences(jobs)) else {
+    let is_pruned = jobs.iter().any(|job| job.action == Action::WouldBeDeleted);
+    // A run that deletes jobs looks for differences first.
+    let first = if is_pruned {
+        check_differences(jobs)
+    } else {
+        Ok(())
+    };
+    let checked = first.and_then(|()| check_plan(plan));
+    let Err(error) = checked.and_then(|()| check_differences(jobs)) else {
         return Exit::Success;
     };
     let accepted = plan.jobs.iter().take_while(|job| !is_rejected(job));
     let accepted: HashSet<&str> = accepted.map(|job| job.name.as_str()).collect();
     let is_rejected = accepted.len() < plan.jobs.len();
-    let is_pruned = jobs.iter().any(|job| job.action == Action::WouldBeDeleted);
     let is_changed_before = |job: &&Applied| match job.action {
         // Jobs are created together.
         Action::WouldBeCreated => !is_rejected,
@@ -168,6 +175,8 @@ mod tests {
         let plan = [planned("new", Code::Ok)];
         assert_eq!(exit(&plan, &[differs(), created]), Exit::Failure);
         let deleted = Applied::new("old", Action::WouldBeDeleted);
-        assert_eq!(exit(&plan, &[differs(), deleted]), Exit::Rejected);
+        assert_eq!(exit(&plan, &[differs(), deleted.clone()]), Exit::Rejected);
+        let missing = [planned("newer", Code::NotFound)];
+        assert_eq!(exit(&missing, &[differs(), deleted]), Exit::Rejected);
     }
 }

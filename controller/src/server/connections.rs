@@ -222,6 +222,11 @@ impl Place {
         }
     }
 
+    /// Returns the longest silence after a request.
+    pub fn idle(&self) -> Duration {
+        self.0.connections.idle
+    }
+
     /// The earliest end of a silence of `idle`, or of `first` before the first request; none if it has passed.
     fn end(&self, first: Duration, idle: Duration) -> Option<Instant> {
         let (open, now) = (self.0.connections.lock(), Instant::now());

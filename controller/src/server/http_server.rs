@@ -16,7 +16,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tonic::Code;
 use tonic::codegen::Service as _;
 use ultima_grpc::tls::{FileStates, ServerTls, TlsAcceptor, TlsError};
@@ -28,6 +28,9 @@ use super::connections::{FIRST_REQUEST, LINGER, Peer, Place};
 /// Interval of HTTP/2 keepalive pings to an idle client, and the timeout for their answer: the streams of a client end whose machine
 /// has failed without closing them.
 const KEEPALIVE: Duration = Duration::from_secs(2);
+
+/// Most streams of one HTTP/2 connection: a client watches many jobs over one.
+const STREAMS: u32 = 1 << 10;
 
 /// A stream of bytes in both directions: TCP, a Unix socket, or TLS.
 pub trait Io: AsyncRead + AsyncWrite + Unpin + Send {}
@@ -88,6 +91,8 @@ pub struct Api {
     pub router: Router,
     /// The rates of clients' calls.
     pub rates: CallRates,
+    /// True if a connection has one request, over HTTP/1.1, and ends with it or after [`FIRST_REQUEST`].
+    pub one_request: bool,
 }
 
 impl Api {
@@ -126,12 +131,19 @@ impl Api {
         place: Place,
         mut stop: watch::Receiver<()>,
     ) {
+        let one_request = self.one_request;
         let mut builder = Builder::new(TokioExecutor::new());
+        if one_request {
+            builder = builder.http1_only();
+        }
+        // Without any request, `place` ends a connection sooner.
         (builder.http1())
             .timer(TokioTimer::new())
-            .header_read_timeout(FIRST_REQUEST);
+            .keep_alive(!one_request)
+            .header_read_timeout(place.idle());
         (builder.http2())
             .timer(TokioTimer::new())
+            .max_concurrent_streams(STREAMS)
             .keep_alive_interval(KEEPALIVE)
             .keep_alive_timeout(KEEPALIVE);
         let peer = place.peer().clone();
@@ -141,6 +153,7 @@ impl Api {
         let is_silent = tokio::select! {
             // A client that ends or breaks it needs no answer.
             _ = connection.as_mut() => return,
+            () = sleep(FIRST_REQUEST), if one_request => return,
             () = place.silent() => true,
             _ = stop.changed() => false,
         };
@@ -199,7 +212,6 @@ mod tests {
     use axum::routing::get;
     use futures_util::stream::{self, StreamExt as _};
     use tokio::io::{AsyncReadExt as _, DuplexStream, duplex};
-    use tokio::time::sleep;
 
     use super::*;
     use crate::server::call_rates::CallLimit;
@@ -222,6 +234,7 @@ mod tests {
         let api = Api {
             router: Router::new().route(METRICS.0, get(async move || take().await)),
             rates: CallRates::new(CallLimit::default()),
+            one_request: false,
         };
         let (place, _evicted) = connections.admit(None).expect("room");
         tokio::spawn(async move {

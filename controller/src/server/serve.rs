@@ -9,7 +9,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use futures_util::future::{OptionFuture, join};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tonic::service::Routes;
@@ -151,7 +151,7 @@ struct Bound {
 /// The connections of clients that read metrics without TLS: they take no places of the API.
 const METRICS_LIMITS: Limits = Limits {
     total: 8,
-    from_one: 8,
+    from_one: 4,
     shared: 8,
 };
 
@@ -188,23 +188,26 @@ impl Bound {
             idle,
         } = self;
         let leadership = LeadershipServer::new(LeadershipService::new(standing));
-        let metrics = Router::new().route(METRICS.0, get(async move || answer(metrics).await));
+        let turns = Arc::new(Semaphore::new(METRICS_TURNS));
+        let metrics = async move || answer(metrics, &turns).await;
+        let metrics = Router::new().route(METRICS.0, get(metrics));
         let routes = routes.add_service(leadership).into_axum_router();
         let routes = routes.merge(metrics.clone());
         let (stop, stopped) = watch::channel(());
         let address = listener.address.clone();
         let metrics_address = metrics_listener.as_ref().map(|it| it.address.clone());
-        let api = |router| Api {
+        let api = |router, one_request| Api {
             router,
             rates: rates.clone(),
+            one_request,
         };
         let metrics = metrics_listener.map(|listener| {
             let connections = Connections::new(METRICS_LIMITS, idle);
             let none = Certificates::default();
-            listener.serve(none, api(metrics), connections, stopped.clone())
+            listener.serve(none, api(metrics, true), connections, stopped.clone())
         });
         let connections = Connections::new(listen::limits(), idle);
-        let serve = listener.serve(certificates, api(routes), connections, stopped);
+        let serve = listener.serve(certificates, api(routes, false), connections, stopped);
         let task = tokio::spawn(async {
             join(serve, OptionFuture::from(metrics)).await;
         });
@@ -217,9 +220,13 @@ impl Bound {
     }
 }
 
+/// Requests for metrics that are answered at once: computing them takes a thread, as commits of jobs do.
+const METRICS_TURNS: usize = 2;
+
 /// The metrics as an answer. Computing them may block.
-async fn answer(metrics: impl Fn() -> String + Send + 'static) -> Response {
+async fn answer(metrics: impl Fn() -> String + Send + 'static, turns: &Semaphore) -> Response {
     const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    let _turn = turns.acquire().await;
     match tokio::task::spawn_blocking(metrics).await {
         Ok(text) => ([(CONTENT_TYPE, OPEN_METRICS)], text).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),

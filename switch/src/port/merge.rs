@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use nix::sys::socket::{MsgFlags, sendmsg};
 
-use super::offload::{VNET_HEADER, open_header, put};
+use super::offload::{GSO_TCPV4, GSO_UDP_L4, NEEDS_CHECKSUM, VNET_HEADER, VnetHeader, put};
 use crate::engine::{csum16, sum16};
 use crate::tm::BATCH;
 
@@ -49,7 +49,11 @@ impl<'a> Run<'a> {
         let mut bytes = first.len();
         let more = frames.windows(2).take(BATCH - 1).take_while(|pair| {
             bytes += pair[1].len().saturating_sub(headers);
-            bytes <= MOST && follows(pair[0], pair[1]) && is_right(pair[1])
+            // Only the last segment is shorter.
+            pair[0].len() == first.len()
+                && bytes <= MOST
+                && follows(pair[0], pair[1])
+                && is_right(pair[1])
         });
         let count = 1 + more.count();
         (count > 1).then(|| Run {
@@ -99,11 +103,17 @@ impl<'a> Run<'a> {
             put(frame, TRANSPORT + 4, bytes - TRANSPORT);
             6
         };
-        // The rest of the checksum is left to who cuts the frame, or ignored by who takes it as it is.
+        // The kernel adds the rest if it cuts the frame, and a receiver of the whole frame trusts it.
         let pseudo_header = !csum16(pseudo_header(frame, bytes));
         put(frame, TRANSPORT + checksum_at, pseudo_header.into());
-        let words = [self.headers, self.size, TRANSPORT, checksum_at];
-        vnet.copy_from_slice(&open_header(is_tcp, words));
+        let header = VnetHeader {
+            flags: NEEDS_CHECKSUM,
+            gso_type: if is_tcp { GSO_TCPV4 } else { GSO_UDP_L4 },
+            gso_size: self.size,
+            checksum_start: TRANSPORT,
+            checksum_offset: checksum_at,
+        };
+        vnet.copy_from_slice(&header.bytes(self.headers));
         start
     }
 }
@@ -181,7 +191,6 @@ fn get(frame: &[u8], at: usize) -> usize {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::offload::VnetHeader;
     use super::*;
 
     /// A frame that stands for segments: IPv4, TCP with a time stamp or UDP.
@@ -219,8 +228,18 @@ mod tests {
     fn segments(protocol: u8, payload: usize, size: usize, id: u16) -> Vec<Vec<u8>> {
         let mut frame = large(protocol, payload, id, PSH);
         let sum = if protocol == TCP { 16 } else { 6 };
-        let vnet = open_header(protocol == TCP, [0, size, TRANSPORT, sum]);
-        cut(VnetHeader::parse(&vnet), &mut frame)
+        let vnet = VnetHeader {
+            flags: NEEDS_CHECKSUM,
+            gso_type: if protocol == TCP {
+                GSO_TCPV4
+            } else {
+                GSO_UDP_L4
+            },
+            gso_size: size,
+            checksum_start: TRANSPORT,
+            checksum_offset: sum,
+        };
+        cut(vnet, &mut frame)
     }
 
     /// The merged frame, as the kernel gets it.
@@ -268,6 +287,29 @@ mod tests {
             let count = Run::at_start(&frames).map_or(1, |run| run.segments.len());
             // Nothing reads the addresses of Ethernet, but they are the same in all.
             prop_assert!(count <= which.max(1), "{count}");
+        }
+    }
+
+    #[test]
+    fn a_run_ends_with_its_first_short_segment() {
+        for sizes in [
+            [100, 50, 50, 50],
+            [140, 70, 30, 10],
+            [100, 100, 60, 60],
+            [9, 10, 10, 10],
+        ] {
+            // Datagrams of one socket: the kernel counts their identifications up.
+            let known: Vec<Vec<u8>> = (sizes.iter().zip(7..))
+                .map(|(size, id)| segments(UDP, 2 * size, *size, id).remove(0))
+                .collect();
+            let frames: Vec<&[u8]> = known.iter().map(Vec::as_slice).collect();
+            let Some(run) = Run::at_start(&frames) else {
+                assert!(sizes[0] < sizes[1]);
+                continue;
+            };
+            let (vnet, mut frame) = merged(&run);
+            assert_eq!(cut(vnet, &mut frame), known[..run.segments.len()]);
+            assert_eq!(run.segments.len(), if sizes[0] == sizes[1] { 3 } else { 2 });
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Frames arrive through a ring that this process shares with the kernel. They leave through an AF_XDP ring where the
 //! interface is a veth and the kernel has AF_XDP, and otherwise by sendmmsg through a second socket, which needs no offload
-//! headers. PACKET_TX_RING is no faster: the kernel copies its frames anyway before a veth carries them.
+//! headers. Beside an AF_XDP ring, segments of a flow leave as one frame ([`Run`]). PACKET_TX_RING is no faster: the kernel copies its frames anyway before a veth carries them.
 //!
 //! The interface keeps its own IP stack; what arrives there is seen by both. Frames that the host
 //! itself sends through the interface are ignored, so that the switch does not see its own.
@@ -55,7 +55,7 @@ pub(crate) struct RawPort {
     ring: RxRing,
     receiver: OwnedFd,
     sender: OwnedFd,
-    /// Sends merged segments, only to a veth: other drivers were not tested.
+    /// Sends merged segments, where there is a send ring.
     merger: Option<OwnedFd>,
     /// Whether there may be a send ring.
     send_rings: bool,
@@ -136,20 +136,16 @@ impl RawPort {
         let Ok(details) = details else {
             return;
         };
-        if !details.plain_veth {
-            self.merger = None;
-            return;
-        }
-        if self.merger.is_none() {
-            // Without it, segments leave one by one.
-            self.merger = packet_socket::merger_to(self.index).ok();
-        }
-        if !self.send_rings {
+        if !details.plain_veth || !self.send_rings {
             return;
         }
         if self.tx_ring.is_none() {
             match TxRing::open(self.index) {
-                Ok(ring) => self.tx_ring = Some(ring),
+                Ok(ring) => {
+                    self.tx_ring = Some(ring);
+                    // Without it, segments leave one by one.
+                    self.merger = packet_socket::merger_to(self.index).ok();
+                }
                 Err(error) => {
                     tracing::debug!("{}: no AF_XDP socket: {error}", self.name);
                     // Memory, or the socket of another process, may become free.
@@ -224,12 +220,15 @@ impl RawPort {
         }
     }
 
-    /// Sends the segments at the start of `frames` as one frame. Returns false if there are none, or the kernel does not take it
-    /// now.
+    /// Sends the segments at the start of `frames` as one frame, which the kernel does not compare with any MTU. Returns false if
+    /// there are none, they may be too long, or the kernel does not take the frame now.
     fn send_merged(&mut self, frames: &[&[u8]], reports: &mut Vec<Departure>) -> bool {
         let Some(merger) = &self.merger else {
             return false;
         };
+        if !self.ring_takes(frames[0]) || self.refusals.given_up.is_some() {
+            return false;
+        }
         let Some(run) = Run::at_start(frames) else {
             return false;
         };
@@ -431,7 +430,7 @@ impl Medium for RawPort {
         if self.retry_ring.is_some_and(|at| at <= Instant::now()) {
             self.choose_sender(Details::of(self.index));
         }
-        let mut merges = self.merger.is_some();
+        let mut merges = self.merger.is_some() && self.tx_ring.is_some();
         while reports.len() < frames.len() {
             let mut rest = &frames[reports.len()..];
             if merges && self.staged == 0 && !self.dropped && Run::ahead(rest, 0) == 0 {

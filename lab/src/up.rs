@@ -194,17 +194,12 @@ impl Maker<'_> {
         }
         self.cancel.check()?;
         ip::add_links(self.plan, self.lock)?;
-        let is_bmv2 = self.programs.switch == SwitchKind::Bmv2;
-        if is_bmv2 {
-            namespace::within(&self.plan.namespace, || {
-                ip::switch_side(self.plan).try_for_each(offload::turn_off)
-            })?;
-        }
+        namespace::within(&self.plan.namespace, || {
+            ip::switch_side(self.plan).try_for_each(offload::turn_off)
+        })?;
         for host in &self.plan.hosts {
             namespace::within(&host.namespace, || {
-                if is_bmv2 {
-                    offload::turn_off(HOST_INTERFACE)?;
-                }
+                offload::turn_off(HOST_INTERFACE)?;
                 sysctl::accept_local(HOST_INTERFACE)
             })?;
         }

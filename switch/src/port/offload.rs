@@ -12,21 +12,21 @@ pub(super) const VNET_HEADER: usize = 10;
 /// Segments that one frame may stand for; the kernel makes at most this many of 64 KiB by default.
 const MAX_SEGMENTS: usize = 128;
 
-pub(super) const NEEDS_CHECKSUM: u8 = 1;
+const NEEDS_CHECKSUM: u8 = 1;
 const GSO_NONE: u8 = 0;
-pub(super) const GSO_TCPV4: u8 = 1;
+const GSO_TCPV4: u8 = 1;
 const GSO_TCPV6: u8 = 4;
-pub(super) const GSO_UDP_L4: u8 = 5;
+const GSO_UDP_L4: u8 = 5;
 const GSO_ECN: u8 = 0x80;
 
 /// What the kernel says of a frame. Offsets count from the start of the frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct VnetHeader {
-    pub(super) flags: u8,
-    pub(super) gso_type: u8,
-    pub(super) gso_size: usize,
-    pub(super) checksum_start: usize,
-    pub(super) checksum_offset: usize,
+    flags: u8,
+    gso_type: u8,
+    gso_size: usize,
+    checksum_start: usize,
+    checksum_offset: usize,
 }
 
 /// Why a frame is refused: the header and the frame contradict each other, or it is of a kind that
@@ -45,21 +45,6 @@ impl VnetHeader {
             checksum_start: word(6),
             checksum_offset: word(8),
         }
-    }
-
-    /// The header as the kernel reads it, of a frame with so many bytes of headers.
-    pub(super) fn bytes(self, headers: usize) -> [u8; VNET_HEADER] {
-        let mut bytes = [self.flags, self.gso_type, 0, 0, 0, 0, 0, 0, 0, 0];
-        let words = [
-            headers,
-            self.gso_size,
-            self.checksum_start,
-            self.checksum_offset,
-        ];
-        for (to, word) in bytes[2..].chunks_exact_mut(2).zip(words) {
-            to.copy_from_slice(&(word as u16).to_ne_bytes());
-        }
-        bytes
     }
 
     /// The same for the frame with `bytes` inserted before its transport header.
@@ -240,7 +225,7 @@ impl Gso {
 }
 
 /// Writes a 16-bit field; lengths fit because a frame does.
-pub(super) fn put(frame: &mut [u8], at: usize, value: usize) {
+fn put(frame: &mut [u8], at: usize, value: usize) {
     frame[at..at + 2].copy_from_slice(&(value as u16).to_be_bytes());
 }
 

@@ -33,13 +33,6 @@ pub(super) fn sender_to(index: libc::c_uint) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// A socket that sends frames behind their offload headers to the interface with this index, and receives nothing.
-pub(super) fn merger_to(index: libc::c_uint) -> io::Result<OwnedFd> {
-    let socket = sender_to(index)?;
-    set_option(&socket, libc::SOL_PACKET, libc::PACKET_VNET_HDR, &1i32)?;
-    Ok(socket)
-}
-
 /// A socket that receives nothing before it is bound to an interface.
 pub(super) fn open() -> io::Result<OwnedFd> {
     let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;

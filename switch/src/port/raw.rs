@@ -2,7 +2,7 @@
 //!
 //! Frames arrive through a ring that this process shares with the kernel. They leave through an AF_XDP ring where the
 //! interface is a veth and the kernel has AF_XDP, and otherwise by sendmmsg through a second socket, which needs no offload
-//! headers. Beside an AF_XDP ring, segments of a flow leave as one frame ([`Run`]). PACKET_TX_RING is no faster: the kernel copies its frames anyway before a veth carries them.
+//! headers. PACKET_TX_RING is no faster: the kernel copies its frames anyway before a veth carries them.
 //!
 //! The interface keeps its own IP stack; what arrives there is seen by both. Frames that the host
 //! itself sends through the interface are ignored, so that the switch does not see its own.
@@ -18,7 +18,6 @@ use nix::sys::epoll::{Epoll, EpollFlags};
 use nix::sys::socket::{getsockopt, sockopt};
 
 use super::links::{Details, Link};
-use super::merge::Run;
 use super::mmsg::{self, Frame, RxBatch};
 use super::offload::{Refused, VNET_HEADER, VnetHeader};
 use super::ring::{Content, RxRing};
@@ -55,8 +54,6 @@ pub(crate) struct RawPort {
     ring: RxRing,
     receiver: OwnedFd,
     sender: OwnedFd,
-    /// Sends merged segments, where there is a send ring.
-    merger: Option<OwnedFd>,
     /// Whether there may be a send ring.
     send_rings: bool,
     /// Sends frames that have a length in `ring_takes`.
@@ -106,7 +103,6 @@ impl RawPort {
             ring,
             receiver,
             sender,
-            merger: None,
             send_rings,
             tx_ring: None,
             ring_takes: RangeInclusive::new(1, 0),
@@ -141,11 +137,7 @@ impl RawPort {
         }
         if self.tx_ring.is_none() {
             match TxRing::open(self.index) {
-                Ok(ring) => {
-                    self.tx_ring = Some(ring);
-                    // Without it, segments leave one by one.
-                    self.merger = packet_socket::merger_to(self.index).ok();
-                }
+                Ok(ring) => self.tx_ring = Some(ring),
                 Err(error) => {
                     tracing::debug!("{}: no AF_XDP socket: {error}", self.name);
                     // Memory, or the socket of another process, may become free.
@@ -216,31 +208,6 @@ impl RawPort {
                 reports.extend((0..self.staged).map(|_| Departure::NoPeer));
                 self.close_tx_ring();
                 true
-            }
-        }
-    }
-
-    /// Sends the segments at the start of `frames` as one frame, which the kernel does not compare with any MTU. Returns false if
-    /// there are none, they may be too long, or the kernel does not take the frame now.
-    fn send_merged(&mut self, frames: &[&[u8]], reports: &mut Vec<Departure>) -> bool {
-        let Some(merger) = &self.merger else {
-            return false;
-        };
-        if !self.ring_takes(frames[0]) || self.refusals.given_up.is_some() {
-            return false;
-        }
-        let Some(run) = Run::at_start(frames) else {
-            return false;
-        };
-        match run.send(merger.as_fd()) {
-            Ok(()) => {
-                self.refusals.taken(&frames[..run.segments.len()]);
-                reports.extend((0..run.segments.len()).map(|_| Departure::Left));
-                true
-            }
-            Err(error) => {
-                tracing::debug!("{}: segments leave one by one: {error}", self.name);
-                false
             }
         }
     }
@@ -430,18 +397,8 @@ impl Medium for RawPort {
         if self.retry_ring.is_some_and(|at| at <= Instant::now()) {
             self.choose_sender(Details::of(self.index));
         }
-        let mut merges = self.merger.is_some() && self.tx_ring.is_some();
         while reports.len() < frames.len() {
-            let mut rest = &frames[reports.len()..];
-            if merges && self.staged == 0 && !self.dropped && Run::ahead(rest, 0) == 0 {
-                if self.send_merged(rest, reports) {
-                    continue;
-                }
-                merges = false;
-            }
-            if merges {
-                rest = &rest[..Run::ahead(rest, self.staged.max(1))];
-            }
+            let rest = &frames[reports.len()..];
             let more = if self.dropped {
                 let reported = reports.len();
                 let more = self.send_by_socket(&rest[..1], reports);

@@ -191,7 +191,7 @@ fn four_ranks_lose_nothing_without_a_rate() {
         "--repeat",
         "2",
         "--deadline",
-        "60s",
+        "10s",
     ];
     let options = [&["--job", "train", "--output=json"][..], &work].concat();
     for report in lab.agents(&hosts, &options) {

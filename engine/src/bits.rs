@@ -7,7 +7,7 @@
 
 use num_bigint::{BigInt, BigUint};
 
-use super::value::canonical;
+use super::value::{canonical, word_of};
 
 /// Unused bytes at the end of every buffer that slots point into.
 pub(super) const SLACK: usize = 8;
@@ -241,8 +241,7 @@ impl Slot {
         let mut done = 0;
         while done < self.width {
             let piece = (self.width - done).min(64);
-            let bytes = pieces.next().unwrap_or_default().iter();
-            let word = bytes.fold(0, |word, byte| word << 8 | u64::from(*byte));
+            let word = word_of(pieces.next().unwrap_or_default());
             self.part(done, piece).store_word(buffer, word);
             done += piece;
         }

@@ -3,6 +3,7 @@
 use crc::{CRC_16_ARC, CRC_16_IBM_3740, CRC_32_ISO_HDLC, Crc, Table};
 
 use super::error::LoadError;
+use super::value::word_of;
 
 static CRC16: Crc<u16, Table<1>> = Crc::<u16, Table<1>>::new(&CRC_16_ARC);
 static CRC_CCITT: Crc<u16, Table<1>> = Crc::<u16, Table<1>>::new(&CRC_16_IBM_3740);
@@ -56,22 +57,16 @@ impl Algorithm {
             Algorithm::Crc32 => u64::from(CRC32.checksum(bytes)),
             Algorithm::Xor16 => words::<2>(bytes).fold(0, |sum, word| sum ^ word),
             Algorithm::Xor32 => words::<4>(bytes).fold(0, |sum, word| sum ^ word),
-            Algorithm::Identity => bytes
-                .iter()
-                .take(8)
-                .fold(0, |value, byte| value << 8 | u64::from(*byte)),
+            Algorithm::Identity => word_of(&bytes[..bytes.len().min(8)]),
         }
     }
 }
 
 /// Big-endian words of `N` bytes, the last one padded with zeros at its end.
 fn words<const N: usize>(bytes: &[u8]) -> impl Iterator<Item = u64> {
-    bytes.chunks(N).map(|chunk| {
-        let word = chunk
-            .iter()
-            .fold(0, |word, byte| word << 8 | u64::from(*byte));
-        word << (8 * (N - chunk.len()))
-    })
+    bytes
+        .chunks(N)
+        .map(|chunk| word_of(chunk) << (8 * (N - chunk.len())))
 }
 
 /// The sum that the Internet checksum of some bytes folds ([`csum16`]). The sum of pieces of even length is the sum of their

@@ -65,10 +65,14 @@ pub(super) fn compare(a: &[u8], b: &[u8]) -> Ordering {
 pub(super) fn read_words(bytes: &[u8], words: &mut [u64]) {
     words.fill(0);
     for (word, bytes) in words.iter_mut().rev().zip(bytes.rchunks(size_of::<u64>())) {
-        *word = bytes
-            .iter()
-            .fold(0, |word, byte| word << 8 | u64::from(*byte));
+        *word = word_of(bytes);
     }
+}
+
+/// The number of at most 8 bytes.
+pub(super) fn word_of(bytes: &[u8]) -> u64 {
+    let bytes = bytes.iter();
+    bytes.fold(0, |word, byte| word << 8 | u64::from(*byte))
 }
 
 #[cfg(test)]

@@ -77,13 +77,11 @@ pub fn check_plan(plan: &api::PlanResponse) -> anyhow::Result<()> {
 pub fn exit_of_plan(plan: &api::PlanResponse, jobs: &[Applied]) -> Exit {
     let is_pruned = jobs.iter().any(|job| job.action == Action::WouldBeDeleted);
     // A run that deletes jobs looks for differences first.
-    let first = if is_pruned {
-        check_differences(jobs)
-    } else {
-        Ok(())
+    let checked = match is_pruned {
+        true => check_differences(jobs).and_then(|()| check_plan(plan)),
+        false => check_plan(plan).and_then(|()| check_differences(jobs)),
     };
-    let checked = first.and_then(|()| check_plan(plan));
-    let Err(error) = checked.and_then(|()| check_differences(jobs)) else {
+    let Err(error) = checked else {
         return Exit::Success;
     };
     let accepted = plan.jobs.iter().take_while(|job| !is_rejected(job));

@@ -73,7 +73,7 @@ struct Entry {
     in_progress: u32,
     /// The end of the last request; before the first one, the start of the connection.
     since: Instant,
-    /// True if it has one of the places of agents and viewers.
+    /// True if it has one of the places of agents, viewers and readers of metrics.
     is_shared: bool,
     /// Dropping it ends the connection.
     _end: oneshot::Sender<Infallible>,

@@ -227,10 +227,7 @@ impl KeyField {
             (MatchKind::Exact, Match::Exact(value))
             | (MatchKind::Optional, Match::Optional(value)) => {
                 read(value, value_words)?;
-                mask_words
-                    .iter_mut()
-                    .zip(ones(inner, 0))
-                    .for_each(|(to, word)| *to = word);
+                set(mask_words, ones(inner, 0));
             }
             (MatchKind::Lpm, Match::Lpm { value, prefix_len }) => {
                 check_bytes(value, outer, what)?;
@@ -250,11 +247,7 @@ impl KeyField {
                     return Ok(());
                 }
                 read(value, value_words)?;
-                let ones = ones(inner, inner - prefix_len);
-                mask_words
-                    .iter_mut()
-                    .zip(ones)
-                    .for_each(|(to, word)| *to = word);
+                set(mask_words, ones(inner, inner - prefix_len));
                 key.prefix_len += prefix_len;
             }
             (MatchKind::Ternary, Match::Ternary { value, mask }) => {
@@ -309,6 +302,10 @@ impl KeyField {
         let (field, name, what) = (self.id, &self.name, what.into());
         ControlError::invalid(format!("{owner}: match field {field}: {name}: {what}"))
     }
+}
+
+fn set(words: &mut [u64], to: impl Iterator<Item = u64>) {
+    words.iter_mut().zip(to).for_each(|(word, to)| *word = to);
 }
 
 #[cfg(test)]

@@ -87,6 +87,15 @@ pub struct TrimmedByHops {
     pub longest_queue: Duration,
 }
 
+impl AddAssign for TrimmedByHops {
+    /// Adds those of another part of the operation, for the same number of hops.
+    fn add_assign(&mut self, other: Self) {
+        self.trimmed += other.trimmed;
+        self.late += other.late;
+        self.longest_queue = self.longest_queue.max(other.longest_queue);
+    }
+}
+
 /// An operation's [`TrimmedByHops`] by hops. The width of the header field bounds their number.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ByHops(Vec<TrimmedByHops>);

@@ -58,6 +58,11 @@ impl Layout {
             .expect("a shard has fewer than 2^32 slots")
     }
 
+    /// Number of slots in each shard, by owner.
+    pub(crate) fn all_slots(&self) -> impl Iterator<Item = u32> + '_ {
+        (0..self.ranks).map(|owner| self.slots(owner))
+    }
+
     /// Numbers of slots over all shards.
     pub(crate) fn numbers(&self) -> SlotNumbers {
         let shortest = self.len / usize::from(self.ranks);

@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::cause::{Losses, TrimmedByHops};
 use crate::exact::ExactCounters;
-use crate::layout::Layout;
 use crate::operation::OperationId;
 use crate::recycling::RecyclingCounters;
 
@@ -103,6 +102,37 @@ pub struct PhaseCounters {
     pub refused: u64,
 }
 
+impl AddAssign for FromRank {
+    fn add_assign(&mut self, other: Self) {
+        self.contributions += other.contributions;
+        self.aggregates += other.aggregates;
+    }
+}
+
+impl LastPackets {
+    /// Includes the packets of another part of the bucket, which started `after` the first one.
+    fn include(&mut self, part: Self, after: Duration) {
+        let since = |time: Option<Duration>| time.map(|time| time + after);
+        let Self {
+            contribution_sent,
+            contribution_came,
+            contribution_from,
+            others_came,
+            aggregate_came,
+        } = self;
+        *contribution_sent = since(part.contribution_sent).max(*contribution_sent);
+        *aggregate_came = since(part.aggregate_came).max(*aggregate_came);
+        let (before, came) = (*contribution_came, since(part.contribution_came));
+        *others_came = since(part.others_came).max(*others_came);
+        if *contribution_from != part.contribution_from {
+            *others_came = before.min(came).max(*others_came);
+        }
+        if came > before {
+            (*contribution_came, *contribution_from) = (came, part.contribution_from);
+        }
+    }
+}
+
 impl AddAssign for PhaseCounters {
     fn add_assign(&mut self, other: Self) {
         self.slots += other.slots;
@@ -156,8 +186,8 @@ pub struct Outcome {
     /// Slots of this rank's shard by number of contributions: element *m* counts slots with *m*, from 0 (a
     /// shard that lapsed, [`crate::recycling`]) to the number of ranks.
     pub contributions: Vec<u32>,
-    /// Layout of the encoded bucket, which determines what each rank owed.
-    pub layout: Layout,
+    /// Slots of each rank's shard, by rank: what every rank owed.
+    pub slots: Vec<u32>,
     /// Packets that arrived in time, by rank. Zero for this rank itself.
     pub arrived: Vec<FromRank>,
     /// Slots of the others' shards that were replaced by zero.
@@ -201,6 +231,49 @@ impl Outcome {
         }
     }
 
+    /// Includes another part of the bucket that this is the outcome of, which started `after` the first one.
+    pub fn include(&mut self, part: &Outcome, after: Duration) {
+        self.closed_by = self.closed_by.max(part.closed_by);
+        self.shard_closed_by = self.shard_closed_by.max(part.shard_closed_by);
+        self.duration = self.duration.max(after + part.duration);
+        self.shard_duration = self.shard_duration.max(after + part.shard_duration);
+        self.last.include(part.last, after);
+        self.t_s = self.t_s.max(after + part.t_s);
+        self.t_b = self.t_b.max(after + part.t_b);
+        fn add<T: AddAssign + Copy>(sums: &mut [T], others: &[T]) {
+            sums.iter_mut()
+                .zip(others)
+                .for_each(|(sum, other)| *sum += *other);
+        }
+        add(&mut self.contributions, &part.contributions);
+        add(&mut self.slots, &part.slots);
+        add(&mut self.arrived, &part.arrived);
+        self.missed_aggregates += part.missed_aggregates;
+        self.missed_values += part.missed_values;
+        self.incomplete_aggregates += part.incomplete_aggregates;
+        for (ranks, others) in [
+            (&mut self.suspected, &part.suspected),
+            (&mut self.left, &part.left),
+        ] {
+            ranks.extend(others);
+            ranks.sort_unstable();
+            ranks.dedup();
+        }
+        self.newest_step = self.newest_step.max(part.newest_step);
+        self.coded_otherwise = self.coded_otherwise.max(part.coded_otherwise);
+        self.weights.clone_from(&part.weights);
+        self.owed += part.owed;
+        self.lost += part.lost;
+        for other in &part.trimmed_by_hops {
+            let same = |hops: &&mut TrimmedByHops| hops.hops == other.hops;
+            match self.trimmed_by_hops.iter_mut().find(same) {
+                Some(hops) => *hops += *other,
+                None => self.trimmed_by_hops.push(*other),
+            }
+        }
+        self.phases += part.phases;
+    }
+
     /// True if the result includes every contribution of every rank, as far as their senders reported.
     pub fn is_whole(&self) -> bool {
         self.closed_by == ClosedBy::Complete && self.incomplete_aggregates == 0
@@ -213,14 +286,14 @@ impl Outcome {
 
     /// Other ranks with missing packets, and their numbers, at this `rank`.
     pub fn missing_from(&self, rank: u16) -> impl Iterator<Item = (u16, FromRank)> + '_ {
-        let owed = self.layout.slots(rank);
+        let owed = self.slots[usize::from(rank)];
         let others = (0u16..)
             .zip(&self.arrived)
             .filter(move |(other, _)| *other != rank);
         others.filter_map(move |(other, arrived)| {
             let missing = FromRank {
                 contributions: owed - arrived.contributions,
-                aggregates: self.layout.slots(other) - arrived.aggregates,
+                aggregates: self.slots[usize::from(other)] - arrived.aggregates,
             };
             (missing != FromRank::default()).then_some((other, missing))
         })

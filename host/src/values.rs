@@ -15,7 +15,7 @@ pub enum Taken {
 
 impl Taken {
     /// The values.
-    pub(crate) fn as_mut_slice(&mut self) -> &mut [f32] {
+    pub fn as_mut_slice(&mut self) -> &mut [f32] {
         match self {
             Taken::Owned(values) => values,
             Taken::Lent(values) => (**values).as_mut(),

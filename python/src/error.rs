@@ -26,6 +26,7 @@ pub fn of(py: Python<'_>, error: &JobError) -> PyErr {
         | JobError::Rank { .. }
         | JobError::Ipv6 { .. }
         | JobError::Interface { .. }
+        | JobError::Bucket(_)
         | JobError::Length { .. } => "SettingError",
         JobError::Refused(Refusal::Mismatch { .. }) => "MismatchError",
         JobError::Refused(_)

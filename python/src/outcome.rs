@@ -66,10 +66,10 @@ impl Outcome {
             let lost = outcome.lost.scatter.of(cause) + outcome.lost.gather.of(cause);
             (cause.name(), lost)
         });
-        let own = u64::from(outcome.layout.slots(rank));
+        let slots = |rank: u16| u64::from(outcome.slots[usize::from(rank)]);
         let late = outcome.missing_from(rank).map(|(other, missing)| {
             let missed = u64::from(missing.contributions) + u64::from(missing.aggregates);
-            let owed = own + u64::from(outcome.layout.slots(other));
+            let owed = slots(rank) + slots(other);
             (other, missed as f64 / owed as f64)
         });
         Self {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::parts::BUCKETS;
 use crate::SessionError;
 
 /// The reason that a job cannot start, or that an operation has no result.
@@ -115,6 +116,9 @@ pub enum JobError {
     /// The job has ended, or the controller has removed this rank.
     #[error("the job has ended: {0}")]
     Ended(String),
+    /// The bucket's number is too large.
+    #[error("bucket {0}: expected a number below {BUCKETS}")]
+    Bucket(u16),
     /// The result does not fit the caller's buffer.
     #[error("the result has {is} values, the buffer {buffer}: expected the same length")]
     Length {

@@ -36,11 +36,16 @@
 //! buckets of a step ([`Job::all_reduce_bucket`]) are in progress at the same time. With
 //! [`Settings::recycling`](crate::Settings::recycling), what an operation could not deliver is part of the
 //! bucket's next operation, so a bucket has the same tensors in every step.
+//!
+//! A coded bucket of several MB is averaged in up to 16 parts, two at a time, so that coding and the network overlap.
+//! Each part is an operation of its own in counters, metrics and telemetry: part *p* of bucket *b* is bucket
+//! 4096 *p* + *b* there. The caller's [`Outcome`](ultima_host::Outcome) includes all parts.
 
 mod builder;
 mod env;
 pub(crate) mod error;
 mod interface;
+mod parts;
 mod pending;
 pub mod rendezvous;
 mod sequence;
@@ -54,6 +59,7 @@ use std::time::Duration;
 
 use ultima_host::{Config, Exact, ExactOutcome, Gather, Observer, OperationId, Report, Taken};
 
+use parts::BUCKETS;
 use sequence::Sequence;
 use worker::{Kind, Message, Operation};
 
@@ -123,14 +129,15 @@ impl Job {
 
     /// Averages `values`, as one of several buckets that are in progress at the same time. A bucket that
     /// returns begins the next step: call this once for each bucket of a step, in any order.
+    /// Its number is below 4096, else the result is [`JobError::Bucket`].
     pub fn all_reduce_bucket(&self, bucket: u16, values: Vec<f32>) -> Pending {
-        self.bounded(|sequence| sequence.bucket(bucket), Taken::Owned(values))
+        self.bucket(bucket, Taken::Owned(values))
     }
 
     /// [`Job::all_reduce_bucket`] without a copy: the result replaces `values`, and [`Reduced::values`] is empty.
     /// The job drops `values` when the operation ends, also if its [`Pending`] was dropped before.
     pub fn all_reduce_lent(&self, bucket: u16, values: Box<dyn AsMut<[f32]> + Send>) -> Pending {
-        self.bounded(|sequence| sequence.bucket(bucket), Taken::Lent(values))
+        self.bucket(bucket, Taken::Lent(values))
     }
 
     /// Makes the next bucket the first one of a new step. Without this call, a step ends when one of its buckets
@@ -168,13 +175,13 @@ impl Job {
     /// training, a positive number, 1 at first. With recycling, residuals of earlier operations are converted to
     /// it. Every rank sets it before the same call.
     pub fn set_loss_scale(&self, scale: f32) {
-        self.lock().loss_scale = scale;
+        self.lock().terms.loss_scale = scale;
     }
 
     /// Sets the deadline from the next AllReduce on, such as a multiple of the usual time. It is at most that of the start; a
     /// longer one is that. Every rank sets it before the same call.
     pub fn set_deadline(&self, deadline: Duration) {
-        self.lock().deadline = deadline.min(self.config.t_b);
+        self.lock().terms.deadline = deadline.min(self.config.t_b);
     }
 
     /// Sets how this rank sends its results from the next call on: by the switch's multicast, or in a packet for each rank.
@@ -186,7 +193,7 @@ impl Job {
         if gather == Gather::Multicast && self.config.gather == Gather::Unicast {
             return Err(JobError::NoGroup);
         }
-        self.lock().gather = gather;
+        self.lock().terms.gather = gather;
         Ok(())
     }
 
@@ -218,6 +225,17 @@ impl Job {
         answered.recv().map_err(|_| stopped())?
     }
 
+    fn bucket(&self, bucket: u16, values: Taken) -> Pending {
+        match bucket < BUCKETS {
+            true => self.bounded(|sequence| sequence.bucket(bucket), values),
+            false => {
+                let (pending, completer) = Pending::new();
+                completer.complete(Err(JobError::Bucket(bucket)));
+                pending
+            }
+        }
+    }
+
     fn bounded(&self, id: impl FnOnce(&mut Sequence) -> OperationId, values: Taken) -> Pending {
         let (pending, completer) = Pending::new();
         self.start(id, values, Kind::Bounded(completer));
@@ -237,9 +255,7 @@ impl Job {
         let operation = Operation {
             id,
             values,
-            loss_scale: sequence.loss_scale,
-            gather: sequence.gather,
-            deadline: sequence.deadline,
+            terms: sequence.terms,
             kind,
         };
         // A thread that has stopped drops the operation, which ends its `Pending` with an error.

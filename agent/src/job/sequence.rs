@@ -1,9 +1,10 @@
 //! Ids and loss scales of a job's operations, from the order of calls.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
-use ultima_host::{Config, Gather, OperationId};
+use ultima_host::{Config, OperationId};
+
+use super::parts::Terms;
 
 /// Assigns ids. Ranks that make the same calls in the same order assign the same ids.
 #[derive(Debug)]
@@ -12,12 +13,8 @@ pub(super) struct Sequence {
     next: u32,
     /// Buckets of the current step; empty between steps.
     buckets: BTreeSet<u16>,
-    /// The factor of gradients from the next operation on.
-    pub(super) loss_scale: f32,
-    /// This rank's delivery of its results, from the next operation on.
-    pub(super) gather: Gather,
-    /// The deadline of bounded operations from the next one on.
-    pub(super) deadline: Duration,
+    /// Settings of the next operations.
+    pub(super) terms: Terms,
 }
 
 impl Sequence {
@@ -26,9 +23,11 @@ impl Sequence {
         Self {
             next: first,
             buckets: BTreeSet::new(),
-            loss_scale: 1.0,
-            gather: config.gather,
-            deadline: config.t_b,
+            terms: Terms {
+                loss_scale: 1.0,
+                gather: config.gather,
+                deadline: config.t_b,
+            },
         }
     }
 
@@ -58,6 +57,8 @@ impl Sequence {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]

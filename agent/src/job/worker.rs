@@ -3,12 +3,13 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender};
-use std::time::Duration;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::time::{Duration, Instant};
 
-use ultima_host::{Exact, ExactOutcome, Gather, OperationId, Outcome, Report, Taken};
+use ultima_host::{Error, Exact, ExactOutcome, OperationId, Outcome, Report, Taken};
 
 use super::JobError;
+use super::parts::{Parts, Terms};
 use super::pending::{Completer, Reduced};
 use super::rendezvous::Place;
 
@@ -30,9 +31,7 @@ pub(super) enum Message {
 pub(super) struct Operation {
     pub(super) id: OperationId,
     pub(super) values: Taken,
-    pub(super) loss_scale: f32,
-    pub(super) gather: Gather,
-    pub(super) deadline: Duration,
+    pub(super) terms: Terms,
     pub(super) kind: Kind,
 }
 
@@ -51,13 +50,67 @@ impl Kind {
     }
 }
 
+/// An operation in progress, with the caller's end of its result.
+struct Started {
+    work: Work,
+    kind: Kind,
+}
+
+/// What the collective does for an operation.
+enum Work {
+    Whole(OperationId),
+    Parts(Box<Parts>),
+}
+
+impl Started {
+    fn id(&self) -> OperationId {
+        match &self.work {
+            Work::Whole(id) => *id,
+            Work::Parts(parts) => parts.id(),
+        }
+    }
+
+    /// Does what is possible without waiting. Returns true at the end of the operation.
+    fn advance(&mut self, place: &mut Place) -> Result<bool, Error> {
+        match &mut self.work {
+            Work::Whole(id) => place.collective().has_ended(*id),
+            Work::Parts(parts) => parts.advance(place.collective()),
+        }
+    }
+
+    /// Decodes the result of an operation that has ended, and hands it over.
+    fn finish(self, place: &mut Place) {
+        let collective = place.collective();
+        let id = self.id();
+        match self.kind {
+            Kind::Bounded(completer) => {
+                // Lent values are dropped before the caller hears of the end.
+                let ended = match self.work {
+                    Work::Whole(id) => (collective.wait_taken(id))
+                        .map(|(outcome, values)| Reduced { values, outcome }),
+                    Work::Parts(parts) => parts.into_result(),
+                };
+                if let Ok(Reduced { outcome, .. }) = &ended {
+                    place.suspect(&outcome.suspected);
+                }
+                completer.complete(ended.map_err(JobError::from));
+            }
+            Kind::Exact(_, _, completer) => {
+                let ended = collective.wait_exact(id);
+                let result = ended.map(|(outcome, values)| Reduced { values, outcome });
+                completer.complete(result.map_err(JobError::from));
+            }
+        }
+    }
+}
+
 /// The thread's state.
 pub(super) struct Worker {
     place: Place,
     messages: Receiver<Message>,
     /// Operations that are not started, in the callers' order.
     queue: VecDeque<Operation>,
-    started: Vec<(OperationId, Kind)>,
+    started: Vec<Started>,
     /// The reason that no operation can start any more.
     failed: Option<String>,
     finish: Option<Finish>,
@@ -120,10 +173,11 @@ impl Worker {
             if idle && let Some(finish) = self.finish.take() {
                 return self.end(finish);
             }
-            let Ok(message) = self.messages.recv() else {
-                return;
-            };
-            self.handle(message);
+            match self.receive() {
+                Ok(message) => self.handle(message),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
             while let Ok(message) = self.messages.try_recv() {
                 self.handle(message);
             }
@@ -131,6 +185,23 @@ impl Worker {
             self.begin();
             self.complete();
             self.begin();
+        }
+    }
+
+    /// Waits for the next message, until a part is due.
+    fn receive(&self) -> Result<Message, RecvTimeoutError> {
+        let due = self
+            .started
+            .iter()
+            .filter_map(|started| match &started.work {
+                Work::Whole(_) => None,
+                Work::Parts(parts) => parts.due(),
+            });
+        match due.min() {
+            Some(due) => {
+                (self.messages).recv_timeout(due.saturating_duration_since(Instant::now()))
+            }
+            None => self.messages.recv().map_err(RecvTimeoutError::from),
         }
     }
 
@@ -154,12 +225,8 @@ impl Worker {
     fn complete(&mut self) {
         let mut at = 0;
         while at < self.started.len() {
-            let collective = self.place.collective();
-            match collective.has_ended(self.started[at].0) {
-                Ok(true) => {
-                    let (id, kind) = self.started.remove(at);
-                    finish(&mut self.place, id, kind);
-                }
+            match self.started[at].advance(&mut self.place) {
+                Ok(true) => self.started.remove(at).finish(&mut self.place),
                 Ok(false) => at += 1,
                 Err(error) => return self.fail(error.to_string()),
             }
@@ -171,7 +238,7 @@ impl Worker {
         while let Some(next) = self.queue.front() {
             let step = next.id.step;
             match self.started.first() {
-                Some((started, _)) if started.step != step => return,
+                Some(started) if started.id().step != step => return,
                 Some(_) => {}
                 None if self.failed.is_none() => match self.place.enter(step) {
                     Ok(false) => {}
@@ -196,31 +263,35 @@ impl Worker {
         let Operation {
             id,
             values,
-            loss_scale,
-            gather,
-            deadline,
+            terms,
             kind,
         } = operation;
-        collective.set_gather(gather);
-        collective.set_deadline(deadline);
+        terms.apply(collective);
         let started = match &kind {
-            Kind::Bounded(_) => {
-                collective.set_loss_scale(loss_scale);
-                collective.start_taken(id, values)
-            }
+            Kind::Bounded(_) => match Parts::of(id, values, terms, collective.config()) {
+                Ok(mut parts) => {
+                    let advanced = parts.advance(collective);
+                    advanced.map(|_| Work::Parts(Box::new(parts)))
+                }
+                Err(values) => {
+                    let started = collective.start_taken(id, values);
+                    started.map(|()| Work::Whole(id))
+                }
+            },
             Kind::Exact(exact, limit, _) => {
-                collective.start_exact(id, *exact, values.into_vec(), *limit)
+                let started = collective.start_exact(id, *exact, values.into_vec(), *limit);
+                started.map(|()| Work::Whole(id))
             }
         };
         match started {
-            Ok(()) => self.started.push((id, kind)),
+            Ok(work) => self.started.push(Started { work, kind }),
             Err(error) => kind.fail(error.into()),
         }
     }
 
     /// Ends all operations, because the link or the membership has ended.
     fn fail(&mut self, why: String) {
-        let started = self.started.drain(..).map(|(_, kind)| kind);
+        let started = self.started.drain(..).map(|started| started.kind);
         let waiting = self.queue.drain(..).map(|operation| operation.kind);
         for kind in started.chain(waiting) {
             kind.fail(JobError::Ended(why.clone()));
@@ -235,27 +306,6 @@ impl Worker {
         };
         if let Some(answer) = finish.report {
             let _ = answer.send(report);
-        }
-    }
-}
-
-/// Decodes the result of an operation that has ended, and hands it over.
-fn finish(place: &mut Place, id: OperationId, kind: Kind) {
-    let collective = place.collective();
-    match kind {
-        Kind::Bounded(completer) => {
-            // The collective drops lent values before the caller hears of the end.
-            let ended = collective.wait_taken(id);
-            if let Ok((outcome, _)) = &ended {
-                place.suspect(&outcome.suspected);
-            }
-            let result = ended.map(|(outcome, values)| Reduced { values, outcome });
-            completer.complete(result.map_err(JobError::from));
-        }
-        Kind::Exact(_, _, completer) => {
-            let ended = collective.wait_exact(id);
-            let result = ended.map(|(outcome, values)| Reduced { values, outcome });
-            completer.complete(result.map_err(JobError::from));
         }
     }
 }

@@ -45,13 +45,13 @@ fn free_port() -> (String, u16) {
     (ip.to_string(), port)
 }
 
-fn builder(rendezvous: impl Rendezvous + 'static) -> JobBuilder {
+pub(crate) fn builder(rendezvous: impl Rendezvous + 'static) -> JobBuilder {
     let builder = Job::builder().rendezvous(rendezvous);
     builder.deadline(DEADLINE).timeout(DEADLINE)
 }
 
 /// Runs `run` for each rank on a thread of its own, and returns what each returns.
-fn on_threads<T: Send + 'static>(
+pub(crate) fn on_threads<T: Send + 'static>(
     ranks: usize,
     run: impl Fn(usize) -> T + Clone + Send + 'static,
 ) -> Vec<T> {

@@ -83,7 +83,8 @@ impl Network {
         for report in reports {
             let totals = &report.totals;
             let operations = u64::from(steps) * buckets.len() as u64;
-            assert_eq!(totals.operations, operations, "{report:?}");
+            // Parts of large buckets count, too.
+            assert!(totals.operations >= operations, "{report:?}");
             let lost = totals.lost.scatter.total() + totals.lost.gather.total();
             assert_eq!((lost, totals.rejected.total()), (0, 0), "{report:?}");
             for phase in [totals.phases.scatter, totals.phases.gather] {

@@ -3,5 +3,6 @@
 mod job;
 mod lossless;
 mod metrics;
+mod parts;
 mod rendezvous;
 mod stopped;

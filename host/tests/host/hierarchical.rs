@@ -495,7 +495,7 @@ fn over_sockets_a_grid_averages_coded_buckets() {
                 };
                 let outcome = grid.allreduce(id, &mut gradient).expect("runs");
                 assert_eq!(outcome.lost_share(), 0.0);
-                assert_eq!(outcome.gather.layout, outcome.scatter.layout);
+                assert_eq!(outcome.gather.slots, outcome.scatter.slots);
                 results.push(gradient);
             }
             let bucket = Grid::MAX_BUCKET + 1;

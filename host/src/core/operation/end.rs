@@ -103,7 +103,7 @@ impl<V: ValueStore> Operation<V> {
             t_s: self.bounds.t_s,
             t_b: self.bounds.t_b,
             contributions: reduce.histogram(),
-            layout: self.layout,
+            slots: self.layout.all_slots().collect(),
             arrived: (0..).zip(reduce.came()).map(arrived).collect(),
             missed_aggregates: missing.slots,
             missed_values: missing.values,

@@ -1,7 +1,7 @@
-//! AllReduce between processes over loopback: time and CPU time of an operation, also while another process sends
-//! hostile packets to a sealed job.
+//! AllReduce between processes over loopback, as jobs run it: time and CPU time of an operation, also while another
+//! process sends hostile packets to a sealed job.
 //!
-//! `cargo bench -p ultima-host --bench loopback -- --ranks 4 --bytes 26000000`
+//! `cargo bench -p ultima-agent --bench loopback -- --ranks 4 --bytes 26000000`
 
 use std::error::Error;
 use std::io::{BufRead, BufReader, Write};
@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
+use ultima_agent::job::rendezvous::{Place, Request};
+use ultima_agent::job::{Job, JobError, Rendezvous};
 use ultima_host::{
     Coding, Collective, Config, Core, Destination, Element, Gather, OperationId, Time, UdpConfig,
 };
@@ -185,17 +187,28 @@ fn attack(options: &Options) -> Result<(), Box<dyn Error>> {
     }
 }
 
+/// The place of a rank that knows the others already, and the job's key with them.
+struct Met(Place);
+
+impl Rendezvous for Met {
+    fn meet(self: Box<Self>, _request: &Request) -> Result<Place, JobError> {
+        Ok(self.0)
+    }
+}
+
 fn run_rank(options: &Options, rank: u16) -> Result<(), Box<dyn Error>> {
     let socket = UdpSocket::bind("127.0.0.1:0")?;
     println!("{}", socket.local_addr()?);
     let peers = addresses()?;
+    let own = peers[usize::from(rank)];
     let config = config(options, rank);
     let udp = UdpConfig {
         socket,
         peers,
         group: SocketAddrV4::new(group_address(JOB), UDP_PORT),
     };
-    let mut collective = Collective::over_udp(config, udp)?;
+    let place = Place::fixed(Collective::over_udp(config, udp)?, own);
+    let job = Job::builder().rendezvous(Met(place)).start()?;
     let mut gradient: Vec<f32> = (0..options.bytes / 4).map(|at| (at % 97) as f32).collect();
     let warm_up = options.operations.div_ceil(4);
     let mut times = Vec::new();
@@ -205,15 +218,15 @@ fn run_rank(options: &Options, rank: u16) -> Result<(), Box<dyn Error>> {
             cpu = cpu_time()?;
         }
         let start = Instant::now();
-        let id = OperationId { step, bucket: 0 };
-        let outcome = collective.allreduce(id, &mut gradient)?;
+        let reduced = job.all_reduce(gradient).wait()?;
+        gradient = reduced.values;
         if step >= warm_up {
             times.push(start.elapsed().as_secs_f64() * 1e3);
-            lost += outcome.lost_share();
+            lost += reduced.outcome.lost_share();
         }
     }
     let cpu = (cpu_time()? - cpu).as_secs_f64() / f64::from(options.operations);
-    let report = collective.finish(Duration::from_millis(200))?;
+    let report = job.finish(Duration::from_millis(200))?;
     times.sort_by(f64::total_cmp);
     println!(
         "ultima rank {rank} p50 {:.3} ms, p99 {:.3} ms, CPU {:.4} s per operation, lost {:.5}, refused {}",

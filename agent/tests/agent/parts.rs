@@ -1,0 +1,121 @@
+//! Buckets that are averaged in parts.
+
+use std::ops::Range;
+use std::sync::{Arc, Barrier};
+use std::time::Duration;
+
+use ultima_agent::Settings;
+use ultima_agent::job::{Addresses, Job, JobError};
+use ultima_host::Element;
+
+use crate::job::{addresses, builder, on_threads};
+
+/// Long enough for any operation on a busy machine.
+const DEADLINE: Duration = Duration::from_secs(60);
+/// Values of buckets: in several parts with up to three ranks, and in one.
+const LARGE: usize = 1_700_017;
+const SMALL: usize = 1000;
+
+/// Starts a job of `ranks` with these settings, and runs `run` at each rank.
+fn with_settings<T: Send + 'static>(
+    ranks: usize,
+    settings: Settings,
+    run: impl Fn(Job) -> T + Clone + Send + 'static,
+) -> Vec<T> {
+    let addresses = addresses(ranks);
+    on_threads(ranks, move |rank| {
+        let builder = builder(Addresses::new(rank, addresses.clone()));
+        run(builder.settings(settings).start().expect("it starts"))
+    })
+}
+
+/// Values of a rank's bucket that differ from entry to entry.
+fn values(rank: u16, step: u16, len: usize) -> Vec<f32> {
+    let of = |at: usize| (at % 1013) as f32 + f32::from(rank * 3 + step);
+    (0..len).map(of).collect()
+}
+
+/// The largest distance of values from the mean of `ranks`.
+fn error(reduced: &[f32], ranks: Range<u16>, step: u16) -> f32 {
+    let mean = ranks.clone().sum::<u16>() as f32 * 3.0 / ranks.len() as f32;
+    let expected = values(0, step, reduced.len());
+    let errors = reduced.iter().zip(expected);
+    let errors = errors.map(|(is, expected)| (is - expected - mean).abs());
+    errors.fold(0.0, f32::max)
+}
+
+#[test]
+fn a_bucket_in_parts_has_one_whole_outcome() {
+    let settings = Settings::new(DEADLINE);
+    let recycling = Settings {
+        recycling: true,
+        ..settings
+    };
+    let bf16 = Settings {
+        element: Element::Bf16,
+        ..settings
+    };
+    for (settings, tolerance) in [(settings, 0.01), (recycling, 0.01), (bf16, 30.0)] {
+        with_settings(3, settings, move |job| {
+            for step in 0..3 {
+                // Ranks start buckets in another order.
+                let mut lens = [(0, LARGE), (1, SMALL), (2, LARGE)];
+                lens.rotate_left(usize::from(job.rank()));
+                let start = |(bucket, len)| {
+                    let values = values(job.rank(), step, len);
+                    (bucket, len, job.all_reduce_bucket(bucket, values))
+                };
+                for (bucket, len, pending) in lens.map(start) {
+                    let mean = pending.wait().expect("it ends");
+                    let (outcome, rank) = (mean.outcome, usize::from(job.rank()));
+                    assert_eq!((outcome.id.step, outcome.id.bucket), (step.into(), bucket));
+                    assert!(outcome.is_whole(), "{outcome:?}");
+                    assert!(outcome.duration <= DEADLINE && outcome.t_b <= DEADLINE);
+                    let owed: u32 = outcome.slots.iter().sum::<u32>() + outcome.slots[rank];
+                    assert_eq!(outcome.owed, u64::from(owed));
+                    assert_eq!(outcome.missing_from(job.rank()).count(), 0);
+                    assert_eq!(mean.values.len(), len);
+                    let error = error(&mean.values, 0..3, step);
+                    assert!(error < tolerance, "bucket {bucket}: {error}");
+                }
+            }
+            // Several parts of the large buckets in each of three steps.
+            let operations = job.report().expect("it runs").totals.operations;
+            assert!(operations > 3 * 3, "{operations} operations");
+        });
+    }
+}
+
+#[test]
+fn a_rank_that_does_not_come_costs_no_others_packets_of_any_part() {
+    let deadline = Duration::from_secs(5);
+    let last = Arc::new(Barrier::new(3));
+    with_settings(3, Settings::new(deadline), move |job| {
+        if job.rank() < 2 {
+            let mean = job.all_reduce(values(job.rank(), 0, LARGE)).wait();
+            let outcome = mean.expect("it ends").outcome;
+            assert!(outcome.t_b <= deadline, "{:?}", outcome.t_b);
+            let missing: Vec<u16> = (outcome.missing_from(job.rank()))
+                .map(|(rank, _)| rank)
+                .collect();
+            assert_eq!(missing, [2], "{outcome:?}");
+            // Each slot of this rank's shard has its own contribution and that of the rank that came.
+            let own = outcome.slots[usize::from(job.rank())];
+            assert_eq!(outcome.contributions, [0, 0, own, 0], "{outcome:?}");
+        }
+        last.wait();
+    });
+}
+
+#[test]
+fn a_bucket_has_a_number_below_4096() {
+    with_settings(2, Settings::new(DEADLINE), |job| {
+        let refused = job.all_reduce_bucket(4096, vec![1.0; SMALL]).wait();
+        let error = refused.expect_err("it is too large");
+        assert!(matches!(error, JobError::Bucket(4096)), "{error}");
+        let last = job.all_reduce_bucket(4095, vec![1.0; LARGE]).wait();
+        let last = last.expect("the job continues");
+        assert_eq!(last.outcome.id.bucket, 4095);
+        assert!(last.values.iter().all(|value| (value - 1.0).abs() < 1e-4));
+    });
+}

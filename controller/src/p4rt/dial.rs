@@ -4,6 +4,7 @@ use std::error::Error as _;
 use std::time::Duration;
 
 use backon::{ConstantBuilder, Retryable as _};
+use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 use tonic::transport::Channel;
 use tonic::{Code, Status};
@@ -57,10 +58,15 @@ pub(super) async fn connect(
         .tcp_keepalive(Some(CALL_TIMEOUT))
         // A failed batch reports each of its updates in a trailer.
         .http2_max_header_list_size(batch::header_list_size(BATCH));
+    // The last attempt may end by the deadline: the one before it has the reason.
+    let (reasons, last) = watch::channel("no connection".to_owned());
     let connect = || async {
         match timeout_at(deadline.at, endpoint.connect()).await {
-            Ok(connected) => connected.map_err(|error| root_cause(&error)),
-            Err(_) => Err("no connection".to_owned()),
+            Ok(connected) => connected.map_err(|error| {
+                reasons.send_replace(root_cause(&error));
+                root_cause(&error)
+            }),
+            Err(_) => Err(last.borrow().clone()),
         }
     };
     let pauses = ConstantBuilder::new().with_delay(RETRY).without_max_times();

@@ -217,7 +217,7 @@ fn four_ranks_lose_nothing_without_a_rate() {
     lab.down();
 }
 
-/// Averages several buckets at a time as one rank, with default settings except for the deadline: a busy machine may stop a
+/// Averages several buckets at a time as one rank, one of them in parts, with default settings except for the deadline: a busy machine may stop a
 /// rank for longer.
 fn average_buckets(rendezvous: Controller) -> Report {
     let mut builder = Job::builder().rendezvous(rendezvous);
@@ -225,7 +225,7 @@ fn average_buckets(rendezvous: Controller) -> Report {
     let job = builder.start().expect("it starts");
     for _ in 0..per_run(5, 500) {
         let pending: Vec<_> = (0..)
-            .zip([300_000, 5, 70_000])
+            .zip([300_000, 5, 1_600_000])
             .map(|(bucket, len)| job.all_reduce_bucket(bucket, vec![1.0; len]))
             .collect();
         for pending in pending {

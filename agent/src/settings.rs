@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use ultima_host::{Coding, Config, EarlyBounds, Element, Pacing, Policies, Recycling};
 
 /// Operations that a rank may fall behind before packets of the newest find no room. A straggler with a short deadline
-/// sleeps through many.
-const EARLY_OPERATIONS: usize = 64;
+/// sleeps through many, each with up to 16 parts of its bucket.
+const EARLY_OPERATIONS: usize = 1024;
 /// The share of t_B by which ranks wait longer than learned ([`Config::slack`]). The deadline sets the scale: with 1 s a
 /// rank may be stopped for 62 ms without loss.
 const SLACK_SHARE: u32 = 16;

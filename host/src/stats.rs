@@ -110,26 +110,12 @@ impl AddAssign for FromRank {
 }
 
 impl LastPackets {
-    /// Includes the packets of another part of the bucket, which started `after` the first one.
-    fn include(&mut self, part: Self, after: Duration) {
-        let since = |time: Option<Duration>| time.map(|time| time + after);
-        let Self {
-            contribution_sent,
-            contribution_came,
-            contribution_from,
-            others_came,
-            aggregate_came,
-        } = self;
-        *contribution_sent = since(part.contribution_sent).max(*contribution_sent);
-        *aggregate_came = since(part.aggregate_came).max(*aggregate_came);
-        let (before, came) = (*contribution_came, since(part.contribution_came));
-        *others_came = since(part.others_came).max(*others_came);
-        if *contribution_from != part.contribution_from {
-            *others_came = before.min(came).max(*others_came);
-        }
-        if came > before {
-            (*contribution_came, *contribution_from) = (came, part.contribution_from);
-        }
+    /// The rank whose contributions arrived last, and the time for which this rank waited for them alone: after it had
+    /// sent its own, and received those of all others. None if that is no time.
+    pub fn waited_for(&self) -> Option<(u16, Duration)> {
+        let others = self.others_came.max(self.contribution_sent)?;
+        let waited = self.contribution_came?.checked_sub(others)?;
+        Some((self.contribution_from?, waited)).filter(|_| !waited.is_zero())
     }
 }
 
@@ -231,47 +217,56 @@ impl Outcome {
         }
     }
 
-    /// Includes another part of the bucket that this is the outcome of, which started `after` the first one.
-    pub fn include(&mut self, part: &Outcome, after: Duration) {
+    /// The outcome of operation `id`, whose bucket was averaged in parts: that of each, with the time from the first
+    /// one's start to its own. [`Outcome::last`] is that of the part which waited the longest for a single rank.
+    pub fn of_parts(
+        id: OperationId,
+        parts: impl IntoIterator<Item = (Duration, Outcome)>,
+    ) -> Option<Self> {
+        let parts = parts.into_iter().map(|(after, part)| Self {
+            id,
+            duration: after + part.duration,
+            shard_duration: after + part.shard_duration,
+            t_s: after + part.t_s,
+            t_b: after + part.t_b,
+            ..part
+        });
+        parts.reduce(Self::and)
+    }
+
+    fn and(mut self, part: Self) -> Self {
         self.closed_by = self.closed_by.max(part.closed_by);
         self.shard_closed_by = self.shard_closed_by.max(part.shard_closed_by);
-        self.duration = self.duration.max(after + part.duration);
-        self.shard_duration = self.shard_duration.max(after + part.shard_duration);
-        self.last.include(part.last, after);
-        self.t_s = self.t_s.max(after + part.t_s);
-        self.t_b = self.t_b.max(after + part.t_b);
-        fn add<T: AddAssign + Copy>(sums: &mut [T], others: &[T]) {
-            sums.iter_mut()
-                .zip(others)
-                .for_each(|(sum, other)| *sum += *other);
+        self.duration = self.duration.max(part.duration);
+        self.shard_duration = self.shard_duration.max(part.shard_duration);
+        let waited = |last: &LastPackets| last.waited_for().map(|(_, time)| time);
+        if waited(&part.last) > waited(&self.last) {
+            self.last = part.last;
         }
+        self.t_s = self.t_s.max(part.t_s);
+        self.t_b = self.t_b.max(part.t_b);
         add(&mut self.contributions, &part.contributions);
         add(&mut self.slots, &part.slots);
         add(&mut self.arrived, &part.arrived);
         self.missed_aggregates += part.missed_aggregates;
         self.missed_values += part.missed_values;
         self.incomplete_aggregates += part.incomplete_aggregates;
-        for (ranks, others) in [
-            (&mut self.suspected, &part.suspected),
-            (&mut self.left, &part.left),
-        ] {
-            ranks.extend(others);
-            ranks.sort_unstable();
-            ranks.dedup();
-        }
+        include(&mut self.suspected, &part.suspected);
+        include(&mut self.left, &part.left);
         self.newest_step = self.newest_step.max(part.newest_step);
         self.coded_otherwise = self.coded_otherwise.max(part.coded_otherwise);
-        self.weights.clone_from(&part.weights);
+        self.weights = part.weights;
         self.owed += part.owed;
         self.lost += part.lost;
-        for other in &part.trimmed_by_hops {
-            let same = |hops: &&mut TrimmedByHops| hops.hops == other.hops;
-            match self.trimmed_by_hops.iter_mut().find(same) {
-                Some(hops) => *hops += *other,
-                None => self.trimmed_by_hops.push(*other),
+        for other in part.trimmed_by_hops {
+            let hops = |trimmed: &TrimmedByHops| trimmed.hops.cmp(&other.hops);
+            match self.trimmed_by_hops.binary_search_by(hops) {
+                Ok(at) => self.trimmed_by_hops[at] += other,
+                Err(at) => self.trimmed_by_hops.insert(at, other),
             }
         }
         self.phases += part.phases;
+        self
     }
 
     /// True if the result includes every contribution of every rank, as far as their senders reported.
@@ -298,6 +293,19 @@ impl Outcome {
             (missing != FromRank::default()).then_some((other, missing))
         })
     }
+}
+
+fn add<T: AddAssign + Copy>(sums: &mut [T], others: &[T]) {
+    for (sum, other) in sums.iter_mut().zip(others) {
+        *sum += *other;
+    }
+}
+
+/// Adds ranks to a list in order.
+fn include(ranks: &mut Vec<u16>, others: &[u16]) {
+    ranks.extend(others);
+    ranks.sort_unstable();
+    ranks.dedup();
 }
 
 /// Ranks in [`Outcome::weights`] whose data weigh less than half of their share, with their relative weight.

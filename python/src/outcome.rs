@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use pyo3::prelude::*;
-use ultima_host::{Cause, ClosedBy, ExactOutcome, LastPackets};
+use ultima_host::{Cause, ClosedBy, ExactOutcome};
 
 /// How an operation ended at this rank.
 #[pyclass(frozen, get_all, module = "ultima")]
@@ -52,13 +52,6 @@ impl Outcome {
     }
 }
 
-/// See [`Outcome::slowest`].
-fn slowest(last: &LastPackets) -> Option<(u16, f64)> {
-    let others = last.others_came.max(last.contribution_sent)?;
-    let waited = last.contribution_came?.checked_sub(others)?;
-    Some((last.contribution_from?, waited.as_secs_f64())).filter(|_| !waited.is_zero())
-}
-
 impl Outcome {
     /// That of a bounded operation at `rank`.
     pub fn bounded(rank: u16, outcome: &ultima_host::Outcome) -> Self {
@@ -81,7 +74,7 @@ impl Outcome {
             owed: outcome.owed,
             lost: causes.into_iter().filter(|(_, lost)| *lost > 0).collect(),
             late: late.collect(),
-            slowest: slowest(&outcome.last),
+            slowest: (outcome.last.waited_for()).map(|(rank, time)| (rank, time.as_secs_f64())),
             silent: outcome.suspected.clone(),
         }
     }

@@ -39,7 +39,7 @@
 //!
 //! A coded bucket of several MB is averaged in up to 16 parts, two at a time, so that coding and the network overlap.
 //! Each part is an operation of its own in counters, metrics and telemetry: part *p* of bucket *b* is bucket
-//! 4096 *p* + *b* there. The caller's [`Outcome`](ultima_host::Outcome) includes all parts.
+//! 4095 *p* + *b* there. The caller's [`Outcome`](ultima_host::Outcome) includes all parts.
 
 mod builder;
 mod env;
@@ -129,13 +129,13 @@ impl Job {
 
     /// Averages `values`, as one of several buckets that are in progress at the same time. A bucket that
     /// returns begins the next step: call this once for each bucket of a step, in any order.
-    /// Its number is below 4096, else the result is [`JobError::Bucket`].
+    /// Its number is below 4095, else the result is [`JobError::Bucket`].
     pub fn all_reduce_bucket(&self, bucket: u16, values: Vec<f32>) -> Pending {
         self.bucket(bucket, Taken::Owned(values))
     }
 
     /// [`Job::all_reduce_bucket`] without a copy: the result replaces `values`, and [`Reduced::values`] is empty.
-    /// The job drops `values` when the operation ends, also if its [`Pending`] was dropped before.
+    /// After an error, a part of them may be averaged. The job drops `values` when the operation ends, also if its [`Pending`] was dropped before.
     pub fn all_reduce_lent(&self, bucket: u16, values: Box<dyn AsMut<[f32]> + Send>) -> Pending {
         self.bucket(bucket, Taken::Lent(values))
     }

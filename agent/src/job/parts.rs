@@ -1,37 +1,48 @@
 //! Large buckets in parts: while the network moves one, the job's thread encodes and decodes others.
 
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use ultima_host::{Coding, Collective, Config, Error, Gather, OperationId, Outcome, Taken};
+use ultima_host::{ClosedBy, Coding, Collective, Error, Gather, OperationId, Outcome, Taken};
 
 use super::pending::Reduced;
 
-/// Buckets have numbers below this. Part *p* of bucket *b* is an operation of its own, of bucket *p* · 4096 + *b*.
-pub(super) const BUCKETS: u16 = 1 << 12;
+/// Buckets have numbers below this. Part *p* of bucket *b* is an operation of its own, of bucket 4095 *p* + *b*. The number
+/// is odd, so that a switch counts the losses of 16 parts apart: it looks at four bits of a bucket's number.
+pub(super) const BUCKETS: u16 = 4095;
 /// Parts of a bucket, at most.
-const MOST: usize = (1 << 16) / BUCKETS as usize;
-/// Values of a part, at least: encoded, they stay in a processor's cache.
+const MOST: usize = 16;
+/// Values of a part, at least. Shorter ones gain nothing.
 const VALUES: usize = 1 << 19;
-/// Slots of each rank's shard in a part, at least, so that little is lost to short last packets.
-const SLOTS: usize = 16;
-/// Parts begin at multiples of this many values, so that they have as many whole blocks as the bucket.
-const ALIGNED: usize = 1 << 16;
-/// Parts in progress at a time.
+/// Parts begin at multiples of this many values, so that only the last one has blocks that are padded.
+const ALIGNED: usize = 1 << Coding::MAX_LOG2_BLOCK;
+/// Parts in progress at a time, while packets arrive as usual.
 const IN_PROGRESS: usize = 2;
-/// After this share of the deadline all parts are in progress, so that one whose packets do not arrive costs the others
-/// no packet. The rest is the deadline of each part.
-const STAGGERED: u32 = 8;
+/// The next part starts at the latest after this many times the time that a part usually takes. So a rank that does not
+/// come costs no other rank's packets of any part.
+const PATIENCE: u32 = 2;
+/// All parts start in this share of the deadline.
+const STARTS: u32 = 8;
 /// The shortest deadline of a part, after a long delay of the job's thread.
 const SHORTEST: Duration = Duration::from_millis(1);
 
-/// The number of parts of a bucket of `len` values. All ranks divide it alike.
-fn count(len: usize, config: &Config) -> usize {
-    let least = VALUES.max(SLOTS * config.slot_len() * usize::from(config.ranks));
-    match config.coding {
+/// The number of parts of a bucket of `len` values. Nothing else may decide it: residuals are carried by part, also into
+/// epochs of more ranks.
+fn count(len: usize, coding: Coding) -> usize {
+    match coding {
         // Values that are not coded are sent from where they are.
         Coding::Identity => 1,
-        Coding::Hadamard { .. } => (len / least).clamp(1, MOST),
+        Coding::Hadamard { .. } => (len / VALUES).clamp(1, MOST),
     }
+}
+
+/// The values of a part of a bucket of `len`.
+fn range(len: usize, count: usize, number: usize) -> Range<usize> {
+    let begin = |number: usize| match number == count {
+        true => len,
+        false => len * number / count / ALIGNED * ALIGNED,
+    };
+    begin(number)..begin(number + 1)
 }
 
 /// Settings of the operations that start next.
@@ -50,7 +61,7 @@ impl Terms {
     }
 }
 
-/// A large bucket in progress. Every rank averages its parts in the same order, two at a time.
+/// A large bucket in progress. Every rank averages its parts in the same order.
 pub(super) struct Parts {
     id: OperationId,
     values: Taken,
@@ -59,30 +70,38 @@ pub(super) struct Parts {
     /// Number of parts that have started.
     started: usize,
     in_progress: Vec<Part>,
+    /// The start of the first part, and of the last one so far.
     start: Instant,
-    outcome: Option<Outcome>,
-    /// An error, after which no part starts.
+    last_start: Instant,
+    /// The longest time from one part's start to that of the next one.
+    patience: Duration,
+    /// Of the parts that have ended, each with the time from the first start to its own.
+    outcomes: Vec<(Duration, Outcome)>,
+    /// The first error. No part starts after it.
     error: Option<Error>,
 }
 
 struct Part {
     number: usize,
-    /// The time from the start of the first part to that of this one.
     after: Duration,
 }
 
 impl Parts {
-    /// Prepares the parts of operation `id`. Returns the values if they are no more than one.
+    /// Prepares the parts of operation `id`; `pace` is [`Parts::pace`] of an earlier one. Returns the values if they
+    /// are one part.
     pub(super) fn of(
         id: OperationId,
         mut values: Taken,
         terms: Terms,
-        config: &Config,
+        coding: Coding,
+        pace: Option<Duration>,
     ) -> Result<Self, Taken> {
-        let count = count(values.as_mut_slice().len(), config);
+        let count = count(values.as_mut_slice().len(), coding);
         if count == 1 {
             return Err(values);
         }
+        let most = terms.deadline / STARTS / count as u32;
+        let now = Instant::now();
         Ok(Self {
             id,
             values,
@@ -90,8 +109,10 @@ impl Parts {
             count,
             started: 0,
             in_progress: Vec::new(),
-            start: Instant::now(),
-            outcome: None,
+            start: now,
+            last_start: now,
+            patience: pace.map_or(most, |pace| most.min(pace * PATIENCE)),
+            outcomes: Vec::new(),
             error: None,
         })
     }
@@ -104,19 +125,42 @@ impl Parts {
     /// The operation and the values of a part.
     fn part(&mut self, number: usize) -> (OperationId, &mut [f32]) {
         let values = self.values.as_mut_slice();
-        let begin = |number: usize| match number == self.count {
-            true => values.len(),
-            false => values.len() * number / self.count / ALIGNED * ALIGNED,
-        };
-        let range = begin(number)..begin(number + 1);
+        let range = range(values.len(), self.count, number);
         let bucket = number as u16 * BUCKETS + self.id.bucket;
         (OperationId { bucket, ..self.id }, &mut values[range])
     }
 
-    /// When all parts start that have not. None if all have.
+    /// When the next part starts, whatever has ended. None if all have started.
     pub(super) fn due(&self) -> Option<Instant> {
         let is_left = self.started < self.count && self.error.is_none();
-        is_left.then(|| self.start + self.terms.deadline / STAGGERED)
+        is_left.then(|| self.last_start + self.patience)
+    }
+
+    /// Starts the parts that may start now.
+    pub(super) fn start(&mut self, collective: &mut Collective) {
+        while let Some(due) = self.due()
+            && (self.in_progress.len() < IN_PROGRESS || Instant::now() >= due)
+        {
+            self.last_start = Instant::now();
+            let after = self.last_start - self.start;
+            let deadline = self.terms.deadline.saturating_sub(after).max(SHORTEST);
+            let terms = Terms {
+                deadline,
+                ..self.terms
+            };
+            terms.apply(collective);
+            let number = self.started;
+            let (id, values) = self.part(number);
+            match collective.start(id, values) {
+                Ok(()) => self.in_progress.push(Part { number, after }),
+                Err(error) => self.fail(error),
+            }
+            self.started += 1;
+        }
+    }
+
+    fn fail(&mut self, error: Error) {
+        self.error.get_or_insert(error);
     }
 
     /// Starts parts and decodes those that have ended, without waiting. Returns true at the end of the operation.
@@ -136,53 +180,74 @@ impl Parts {
             // The network first: decoding takes time too.
             self.start(collective);
             let (id, values) = self.part(number);
-            match (collective.wait(id, values), &mut self.outcome) {
-                (Ok(part), Some(outcome)) => outcome.include(&part, after),
-                (Ok(part), none) => {
-                    *none = Some(Outcome {
-                        id: self.id,
-                        ..part
-                    })
+            match collective.wait(id, values) {
+                Ok(outcome) => {
+                    if outcome.closed_by != ClosedBy::Complete {
+                        // The others would wait as long, one after the other.
+                        self.patience = Duration::ZERO;
+                    }
+                    self.outcomes.push((after, outcome));
                 }
-                (Err(error), _) => self.error = Some(error),
+                Err(error) => self.fail(error),
             }
         }
+        self.start(collective);
         Ok(self.in_progress.is_empty() && self.due().is_none())
     }
 
-    fn start(&mut self, collective: &mut Collective) {
-        while let Some(due) = self.due()
-            && (self.in_progress.len() < IN_PROGRESS || Instant::now() >= due)
-        {
-            let after = self.start.elapsed();
-            let whole = self.terms.deadline;
-            let rest = whole.saturating_sub(after.max(whole / STAGGERED));
-            let deadline = rest.max(SHORTEST);
-            let terms = Terms {
-                deadline,
-                ..self.terms
-            };
-            terms.apply(collective);
-            let number = self.started;
-            let (id, values) = self.part(number);
-            match collective.start(id, values) {
-                Ok(()) => self.in_progress.push(Part { number, after }),
-                Err(error) => self.error = Some(error),
-            }
-            self.started += 1;
-        }
+    /// The time that a part takes as usual, after the end of an operation without loss.
+    pub(super) fn pace(&self) -> Option<Duration> {
+        let is_complete = |(_, part): &(_, Outcome)| part.closed_by == ClosedBy::Complete;
+        let is_usual = self.outcomes.len() == self.count && self.outcomes.iter().all(is_complete);
+        let ends = self
+            .outcomes
+            .iter()
+            .map(|(after, part)| *after + part.duration);
+        ends.max()
+            .filter(|_| is_usual)
+            .map(|end| end / self.count as u32)
     }
 
     /// The result, after the end.
     ///
     /// # Errors
-    /// That of a part. The values are then partly replaced.
+    /// That of a part. Some values are then replaced.
     pub(super) fn into_result(self) -> Result<Reduced, Error> {
         let values = self.values.into_vec();
-        match (self.error, self.outcome) {
-            (None, Some(outcome)) => Ok(Reduced { values, outcome }),
-            (Some(error), _) => Err(error),
-            (None, None) => Err(Error::NotStarted(self.id)),
+        if let Some(error) = self.error {
+            return Err(error);
         }
+        let outcome = Outcome::of_parts(self.id, self.outcomes);
+        let outcome = outcome.ok_or(Error::NotStarted(self.id))?;
+        Ok(Reduced { values, outcome })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_tile_a_bucket_in_whole_blocks() {
+        let coded = Coding::default();
+        for len in [0, 1, 1_000_000, 2 * VALUES - 1] {
+            assert_eq!(count(len, coded), 1);
+        }
+        for len in [2 * VALUES, 3_000_017, 6_553_600, 25_000_000, 1 << 31] {
+            let count = count(len, coded);
+            assert_eq!(count, MOST.min(len / VALUES));
+            let mut end = 0;
+            for number in 0..count {
+                let part = range(len, count, number);
+                assert_eq!((part.start, part.start % ALIGNED), (end, 0));
+                assert!(part.len() > VALUES - ALIGNED, "{part:?} of {len}");
+                end = part.end;
+            }
+            assert_eq!(end, len);
+        }
+        assert_eq!(count(1 << 31, Coding::Identity), 1);
+        let numbers = |bucket: u16| (0..MOST as u16).map(move |part| part * BUCKETS + bucket);
+        let all: std::collections::BTreeSet<u16> = (0..BUCKETS).flat_map(numbers).collect();
+        assert_eq!(all.len(), MOST * usize::from(BUCKETS));
     }
 }

@@ -78,6 +78,13 @@ impl Started {
         }
     }
 
+    fn pace(&self) -> Option<Duration> {
+        match &self.work {
+            Work::Whole(_) => None,
+            Work::Parts(parts) => parts.pace(),
+        }
+    }
+
     /// Decodes the result of an operation that has ended, and hands it over.
     fn finish(self, place: &mut Place) {
         let collective = place.collective();
@@ -111,6 +118,8 @@ pub(super) struct Worker {
     /// Operations that are not started, in the callers' order.
     queue: VecDeque<Operation>,
     started: Vec<Started>,
+    /// See [`Parts::pace`].
+    pace: Option<Duration>,
     /// The reason that no operation can start any more.
     failed: Option<String>,
     finish: Option<Finish>,
@@ -152,6 +161,7 @@ impl Worker {
             messages,
             queue: VecDeque::new(),
             started: Vec::new(),
+            pace: None,
             failed: None,
             finish: None,
             wake,
@@ -183,8 +193,9 @@ impl Worker {
             }
             // The network first: decoding takes time too.
             self.begin();
-            self.complete();
-            self.begin();
+            while self.complete() {
+                self.begin();
+            }
         }
     }
 
@@ -221,16 +232,22 @@ impl Worker {
         }
     }
 
-    /// Completes operations that have ended.
-    fn complete(&mut self) {
+    /// Completes operations that have ended. Returns true if any has.
+    fn complete(&mut self) -> bool {
+        let before = self.started.len();
         let mut at = 0;
         while at < self.started.len() {
             match self.started[at].advance(&mut self.place) {
-                Ok(true) => self.started.remove(at).finish(&mut self.place),
+                Ok(true) => {
+                    let ended = self.started.remove(at);
+                    self.pace = ended.pace().or(self.pace);
+                    ended.finish(&mut self.place);
+                }
                 Ok(false) => at += 1,
-                Err(error) => return self.fail(error.to_string()),
+                Err(error) => self.fail(error.to_string()),
             }
         }
+        self.started.len() < before
     }
 
     /// Starts the next operations. One of a new step waits for all before it.
@@ -268,16 +285,19 @@ impl Worker {
         } = operation;
         terms.apply(collective);
         let started = match &kind {
-            Kind::Bounded(_) => match Parts::of(id, values, terms, collective.config()) {
-                Ok(mut parts) => {
-                    let advanced = parts.advance(collective);
-                    advanced.map(|_| Work::Parts(Box::new(parts)))
+            Kind::Bounded(_) => {
+                let coding = collective.config().coding;
+                match Parts::of(id, values, terms, coding, self.pace) {
+                    Ok(mut parts) => {
+                        parts.start(collective);
+                        Ok(Work::Parts(Box::new(parts)))
+                    }
+                    Err(values) => {
+                        let started = collective.start_taken(id, values);
+                        started.map(|()| Work::Whole(id))
+                    }
                 }
-                Err(values) => {
-                    let started = collective.start_taken(id, values);
-                    started.map(|()| Work::Whole(id))
-                }
-            },
+            }
             Kind::Exact(exact, limit, _) => {
                 let started = collective.start_exact(id, *exact, values.into_vec(), *limit);
                 started.map(|()| Work::Whole(id))

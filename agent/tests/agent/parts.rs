@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use ultima_agent::Settings;
 use ultima_agent::job::{Addresses, Job, JobError};
-use ultima_host::Element;
+use ultima_host::{Element, Error};
 
 use crate::job::{addresses, builder, on_threads};
 
 /// Long enough for any operation on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(60);
-/// Values of buckets: in several parts with up to three ranks, and in one.
+/// Values of buckets: in three parts, and in one.
 const LARGE: usize = 1_700_017;
 const SMALL: usize = 1000;
 
@@ -79,16 +79,15 @@ fn a_bucket_in_parts_has_one_whole_outcome() {
                     assert!(error < tolerance, "bucket {bucket}: {error}");
                 }
             }
-            // Several parts of the large buckets in each of three steps.
             let operations = job.report().expect("it runs").totals.operations;
-            assert!(operations > 3 * 3, "{operations} operations");
+            assert_eq!(operations, 3 * (3 + 1 + 3));
         });
     }
 }
 
 #[test]
 fn a_rank_that_does_not_come_costs_no_others_packets_of_any_part() {
-    let deadline = Duration::from_secs(5);
+    let deadline = Duration::from_secs(10);
     let last = Arc::new(Barrier::new(3));
     with_settings(3, Settings::new(deadline), move |job| {
         if job.rank() < 2 {
@@ -107,15 +106,51 @@ fn a_rank_that_does_not_come_costs_no_others_packets_of_any_part() {
     });
 }
 
+/// Also if the call comes while the operation before it is in progress.
 #[test]
-fn a_bucket_has_a_number_below_4096() {
+fn parts_of_another_length_with_recycling_are_an_error() {
+    let settings = Settings {
+        recycling: true,
+        ..Settings::new(DEADLINE)
+    };
+    with_settings(2, settings, |job| {
+        let lens = [LARGE, LARGE - 200_000, LARGE];
+        let calls = lens.map(|len| job.all_reduce_bucket(0, vec![1.0; len]));
+        let [first, other, last] = calls.map(|call| call.wait());
+        assert!(first.expect("it ends").outcome.is_whole());
+        let error = other.expect_err("another length");
+        let is_length =
+            matches!(&error, JobError::Collective(e) if matches!(**e, Error::Length { .. }));
+        assert!(is_length, "{error:?}");
+        assert!(last.expect("the job continues").outcome.is_whole());
+    });
+}
+
+#[test]
+fn values_of_parts_may_be_lent_and_a_job_dropped() {
+    let results = with_settings(2, Settings::new(DEADLINE), |job| {
+        let (values, rank) = (values(job.rank(), 0, LARGE), job.rank());
+        let mut pending = job.all_reduce_lent(7, Box::new(values));
+        let dropped = job.all_reduce_bucket(8, vec![1.0; LARGE]);
+        drop(dropped);
+        // It waits until the operations have ended.
+        drop(job);
+        let ended = pending.try_wait().expect("it has ended").expect("a mean");
+        assert!(ended.outcome.is_whole() && ended.values.is_empty());
+        (rank, ended.outcome.id.bucket)
+    });
+    assert_eq!(results, [(0, 7), (1, 7)]);
+}
+
+#[test]
+fn a_bucket_has_a_number_below_4095() {
     with_settings(2, Settings::new(DEADLINE), |job| {
-        let refused = job.all_reduce_bucket(4096, vec![1.0; SMALL]).wait();
+        let refused = job.all_reduce_bucket(4095, vec![1.0; SMALL]).wait();
         let error = refused.expect_err("it is too large");
-        assert!(matches!(error, JobError::Bucket(4096)), "{error}");
-        let last = job.all_reduce_bucket(4095, vec![1.0; LARGE]).wait();
+        assert!(matches!(error, JobError::Bucket(4095)), "{error}");
+        let last = job.all_reduce_bucket(4094, vec![1.0; LARGE]).wait();
         let last = last.expect("the job continues");
-        assert_eq!(last.outcome.id.bucket, 4095);
+        assert_eq!(last.outcome.id.bucket, 4094);
         assert!(last.values.iter().all(|value| (value - 1.0).abs() < 1e-4));
     });
 }

@@ -35,7 +35,7 @@ pub struct Carry {
 
 /// Number of stored changes of the loss scale, and of operations with a non-finite result. More than the operations
 /// whose corrections are still due: GradScaler changes the scale after a skipped step or 2,000 others.
-const STORED: usize = 256;
+const STORED: usize = 4096;
 
 /// Appends to a list of at most [`STORED`].
 fn store<T>(list: &mut VecDeque<T>, value: T) {
@@ -64,6 +64,9 @@ impl Carry {
     /// Sets the factor by which gradients are multiplied from the next contribution on, a positive number; 1 at first.
     /// Residuals and later corrections of earlier operations are converted to it.
     pub fn set_scale(&mut self, scale: f32) {
+        if scale == self.scale {
+            return;
+        }
         let factor = scale / self.scale;
         for values in self.residuals.values_mut().chain(self.held.values_mut()) {
             values.iter_mut().for_each(|value| *value *= factor);

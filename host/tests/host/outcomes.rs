@@ -89,6 +89,46 @@ fn arrivals_by_rank_add_up() {
 }
 
 #[test]
+fn an_outcome_of_parts_is_their_sum() {
+    let config = small_slots(5);
+    let mut network = Network::new(&config);
+    network.faults = crate::common::lossy(0.2, 7);
+    let lens = [5 * 7 * SLOT - 3, 5 * 4 * SLOT];
+    let parts = [0, 1].map(|part| {
+        let id = OperationId {
+            step: ID.step + part,
+            ..ID
+        };
+        network.allreduce(id, &powers(5, lens[part as usize]))
+    });
+    let after = Duration::from_millis(5);
+    for rank in 0..5u16 {
+        let [first, second] = parts.each_ref().map(|ranks| &ranks[usize::from(rank)].0);
+        let of = [(Duration::ZERO, first.clone()), (after, second.clone())];
+        let whole = Outcome::of_parts(ID, of).expect("two parts");
+        assert_eq!(whole.id, ID);
+        assert_eq!(whole.closed_by, first.closed_by.max(second.closed_by));
+        assert_eq!(whole.duration, first.duration.max(after + second.duration));
+        assert_eq!(whole.t_b, first.t_b.max(after + second.t_b));
+        assert_eq!(whole.owed, first.owed + second.owed);
+        let lost = |outcome: &Outcome| outcome.lost_share() * outcome.owed as f64;
+        assert!((lost(&whole) - lost(first) - lost(second)).abs() < 1e-6);
+        let missing = |outcome: &Outcome| -> u32 {
+            let missing = outcome.missing_from(rank);
+            missing
+                .map(|(_, from)| from.contributions + from.aggregates)
+                .sum()
+        };
+        assert!(missing(&whole) > 0);
+        assert_eq!(missing(&whole), missing(first) + missing(second));
+        let longest = [first, second].map(|part| part.last.waited_for().map(|(_, time)| time));
+        let waited = whole.last.waited_for().map(|(_, time)| time);
+        assert_eq!(waited, longest[0].max(longest[1]));
+    }
+    assert_eq!(Outcome::of_parts(ID, []), None);
+}
+
+#[test]
 fn an_outcome_says_when_its_phases_last_packets_passed() {
     let config = small_slots(3);
     let mut network = Network::new(&config);

@@ -126,7 +126,10 @@ class Job:
         return self.all_reduce_async(values).wait()
 
     def all_reduce_async(self, values: Any, bucket: int | None = None) -> Pending:
-        """Start `all_reduce`. Buckets of a step are in progress together; one that returns begins the next step."""
+        """Start `all_reduce`. Buckets of a step are in progress together; one that returns begins the next step.
+
+        `bucket` is below 4095.
+        """
         array, dtype = _floats(values)
         return Pending(self._native.reduce(*_memory(array), bucket), lambda: array.astype(dtype, copy=False))
 

@@ -44,8 +44,8 @@ impl fmt::Debug for Key {
 pub struct Auth {
     /// The first half of the payload's MAC, as it was sent.
     pub payload_digest: u64,
-    /// The first half of the MAC of the digest and the header. The bytes that switches write (3 to 11) and the packet number (20
-    /// to 23) count as zero.
+    /// The first half of the MAC of the digest and the header. The bytes that switches write (3 to 11) and the packet
+    /// number (20 to 23) count as zero.
     pub tag: u64,
 }
 

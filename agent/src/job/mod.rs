@@ -135,7 +135,8 @@ impl Job {
     }
 
     /// [`Job::all_reduce_bucket`] without a copy: the result replaces `values`, and [`Reduced::values`] is empty.
-    /// After an error, a part of them may be averaged. The job drops `values` when the operation ends, also if its [`Pending`] was dropped before.
+    /// After an error, a part of them may be averaged. The job drops `values` when the operation ends, also if its
+    /// [`Pending`] was dropped before.
     pub fn all_reduce_lent(&self, bucket: u16, values: Box<dyn AsMut<[f32]> + Send>) -> Pending {
         self.bucket(bucket, Taken::Lent(values))
     }

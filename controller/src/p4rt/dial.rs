@@ -63,8 +63,9 @@ pub(super) async fn connect(
     let connect = || async {
         match timeout_at(deadline.at, endpoint.connect()).await {
             Ok(connected) => connected.map_err(|error| {
-                reasons.send_replace(root_cause(&error));
-                root_cause(&error)
+                let reason = root_cause(&error);
+                reasons.send_replace(reason.clone());
+                reason
             }),
             Err(_) => Err(last.borrow().clone()),
         }

@@ -195,7 +195,8 @@ impl Maker<'_> {
         self.cancel.check()?;
         ip::add_links(self.plan, self.lock)?;
         namespace::within(&self.plan.namespace, || {
-            ip::switch_side(self.plan).try_for_each(offload::turn_off)
+            // Towards a host, merged segments need the offloads of the switch's end.
+            ip::between_switches(self.plan).try_for_each(|name| offload::turn_off(&name))
         })?;
         for host in &self.plan.hosts {
             namespace::within(&host.namespace, || {

@@ -26,11 +26,7 @@ pub fn delete_namespace(namespace: &str, lock: &Lock) -> Result<(), LabError> {
 
 /// Creates the plan's links with each end in its namespace and up, and sets hosts' addresses.
 pub fn add_links(plan: &Plan, lock: &Lock) -> Result<(), LabError> {
-    let pairs = plan.links.iter().flat_map(|link| {
-        let pairs = veths(plan, link).into_iter();
-        pairs.map(|ends| add_veth(ends, link.mtu))
-    });
-    let script: String = pairs.collect();
+    let script: String = plan.links.iter().map(|link| veths(plan, link)).collect();
     run(&["-batch", "-"], &script, lock)?;
     let mut script = String::from("link set dev lo up\n");
     for name in switch_side(plan) {
@@ -71,41 +67,35 @@ pub fn switch_side(plan: &Plan) -> impl Iterator<Item = &str> {
         .chain(wires.map(String::as_str))
 }
 
-/// The interfaces in the switches' namespace whose other end is not a host's.
-pub fn between_switches(plan: &Plan) -> impl Iterator<Item = String> {
-    let pairs = plan.links.iter().flat_map(|link| veths(plan, link));
-    let inside = |end: &Interface| end.namespace == plan.namespace;
-    let inside = pairs.filter(move |ends| ends.iter().all(inside));
-    inside.flatten().map(|end| end.name)
-}
-
-/// The ends of one pair, or of two with a wire: A and the wire's near end, the wire's far end and B.
-fn veths(plan: &Plan, link: &PlannedLink) -> Vec<[Interface; 2]> {
-    let [a, b] = link.interfaces.clone();
+/// One pair, or two with a wire: A and the wire's near end, the wire's far end and B.
+fn veths(plan: &Plan, link: &PlannedLink) -> String {
+    let mtu = link.mtu;
+    let pair = |one: &Interface, other: &Interface| {
+        let end = |interface: &Interface| {
+            let Interface {
+                namespace,
+                name,
+                mac,
+            } = interface;
+            let mac = mac
+                .as_ref()
+                .map_or(String::new(), |mac| format!(" address {mac}"));
+            format!("name {name}{mac} mtu {mtu} netns {namespace}")
+        };
+        format!("link add {} type veth peer {}\n", end(one), end(other))
+    };
+    let [a, b] = &link.interfaces;
     match &link.wire {
-        None => vec![[a, b]],
+        None => pair(a, b),
         Some(wire) => {
             let [near, far] = wire.interfaces.clone().map(|name| Interface {
                 namespace: plan.namespace.clone(),
                 name,
                 mac: None,
             });
-            vec![[a, near], [far, b]]
+            pair(a, &near) + &pair(&far, b)
         }
     }
-}
-
-fn add_veth([one, other]: [Interface; 2], mtu: u16) -> String {
-    let end = |interface: Interface| {
-        let Interface {
-            namespace,
-            name,
-            mac,
-        } = interface;
-        let mac = mac.map_or(String::new(), |mac| format!(" address {mac}"));
-        format!("name {name}{mac} mtu {mtu} netns {namespace}")
-    };
-    format!("link add {} type veth peer {}\n", end(one), end(other))
 }
 
 /// A host address (/32) and a route to the others, so that no address, .0 and .255 included, counts as a

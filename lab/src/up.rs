@@ -195,8 +195,7 @@ impl Maker<'_> {
         self.cancel.check()?;
         ip::add_links(self.plan, self.lock)?;
         namespace::within(&self.plan.namespace, || {
-            // Towards a host, merged segments need the offloads of the switch's end.
-            ip::between_switches(self.plan).try_for_each(|name| offload::turn_off(&name))
+            ip::switch_side(self.plan).try_for_each(offload::turn_off)
         })?;
         for host in &self.plan.hosts {
             namespace::within(&host.namespace, || {

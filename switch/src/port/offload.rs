@@ -12,9 +12,9 @@ pub(super) const VNET_HEADER: usize = 10;
 /// Segments that one frame may stand for; the kernel makes at most this many of 64 KiB by default.
 const MAX_SEGMENTS: usize = 128;
 
-pub(super) const NEEDS_CHECKSUM: u8 = 1;
+const NEEDS_CHECKSUM: u8 = 1;
 const GSO_NONE: u8 = 0;
-pub(super) const GSO_TCPV4: u8 = 1;
+const GSO_TCPV4: u8 = 1;
 const GSO_TCPV6: u8 = 4;
 const GSO_UDP_L4: u8 = 5;
 const GSO_ECN: u8 = 0x80;
@@ -225,7 +225,7 @@ impl Gso {
 }
 
 /// Writes a 16-bit field; lengths fit because a frame does.
-pub(super) fn put(frame: &mut [u8], at: usize, value: usize) {
+fn put(frame: &mut [u8], at: usize, value: usize) {
     frame[at..at + 2].copy_from_slice(&(value as u16).to_be_bytes());
 }
 

@@ -2,8 +2,7 @@
 //!
 //! Frames arrive through a ring that this process shares with the kernel. They leave through an AF_XDP ring where the
 //! interface is a veth and the kernel has AF_XDP, and otherwise by sendmmsg through a second socket, which needs no offload
-//! headers. Beside an AF_XDP ring, segments of a TCP flow leave as one frame ([`merge`]). PACKET_TX_RING is no faster: the
-//! kernel copies its frames anyway before a veth carries them.
+//! headers. PACKET_TX_RING is no faster: the kernel copies its frames anyway before a veth carries them.
 //!
 //! The interface keeps its own IP stack; what arrives there is seen by both. Frames that the host
 //! itself sends through the interface are ignored, so that the switch does not see its own.
@@ -23,7 +22,7 @@ use super::mmsg::{self, Frame, RxBatch};
 use super::offload::{Refused, VNET_HEADER, VnetHeader};
 use super::ring::{Content, RxRing};
 use super::xdp::{self, Sent, TxRing};
-use super::{FRAMES, Interest, PortIo, ROOM, Received, merge, packet_socket};
+use super::{FRAMES, Interest, PortIo, ROOM, Received, packet_socket};
 use crate::tm::{BATCH, Departure, Medium, Nanos};
 
 /// Ethernet header and one VLAN tag: what a frame may have on top of the interface's MTU.
@@ -213,18 +212,6 @@ impl RawPort {
         }
     }
 
-    /// Sends the segments at the start of `rest` as one frame. Returns false if they leave one by one.
-    fn send_merged(&self, done: &[&[u8]], rest: &[&[u8]], reports: &mut Vec<Departure>) -> bool {
-        // The kernel compares a merged frame with no MTU, so a frame as long as a segment must have left right before it.
-        let fits = done.last().is_some_and(|last| last.len() >= rest[0].len())
-            && reports.last() == Some(&Departure::Left);
-        let run = &rest[..if fits { merge::run(rest) } else { 1 }];
-        // Messages of the receiving socket start with offload headers in both directions.
-        let merged = run.len() > 1 && merge::send(run, self.receiver.as_fd()).is_ok();
-        reports.extend(run.iter().filter(|_| merged).map(|_| Departure::Left));
-        merged
-    }
-
     /// Sends frames through the packet socket. Returns false if the interface is full.
     fn send_by_socket(&mut self, frames: &[&[u8]], reports: &mut Vec<Departure>) -> bool {
         match mmsg::send(self.sender.as_fd(), frames) {
@@ -411,18 +398,14 @@ impl Medium for RawPort {
             self.choose_sender(Details::of(self.index));
         }
         while reports.len() < frames.len() {
-            let (done, rest) = frames.split_at(reports.len());
+            let rest = &frames[reports.len()..];
             let more = if self.dropped {
                 let reported = reports.len();
                 let more = self.send_by_socket(&rest[..1], reports);
                 self.dropped = reports.len() == reported;
                 more
             } else if self.staged > 0 || self.ring_takes(rest[0]) {
-                if self.staged == 0 && self.send_merged(done, rest, reports) {
-                    continue;
-                }
-                let alone = merge::before_run(rest).max(self.staged);
-                self.send_by_ring(&rest[..alone], reports)
+                self.send_by_ring(rest, reports)
             } else {
                 let not_ring = rest.iter().take_while(|frame| !self.ring_takes(frame));
                 self.send_by_socket(&rest[..not_ring.count()], reports)

@@ -132,8 +132,8 @@ pub use pre::{CloneSession, Pre, Replica};
 pub use profile::{GroupMember, GroupView, PortState, Profile};
 pub use register::Register;
 pub use table::{
-    ActionCall, ActionScope, EntryAction, EntryRef, EntryView, FieldMatch, Match, MatchKind,
-    OneShot, Table, TableEntry, TableMut, WeightedCall,
+    ActionCall, ActionScope, EncodedEntry, EntryAction, EntryKey, EntryRef, EntryView, FieldMatch,
+    Match, MatchKind, OneShot, Table, TableDeclaration, TableEntry, TableMut, WeightedCall,
 };
 pub use value_set::ValueSet;
 
@@ -316,6 +316,30 @@ struct Program {
     controller_headers: Arc<ControllerHeaders>,
 }
 
+/// The declarations of a program's tables, with which other threads encode entries.
+#[derive(Debug)]
+pub struct Schema(BTreeMap<u32, Arc<TableDeclaration>>);
+
+impl Schema {
+    fn new(tables: &[Table]) -> Schema {
+        let listed = tables.iter().filter(|table| table.id() != 0);
+        Schema(
+            listed
+                .map(|table| (table.id(), table.declaration().clone()))
+                .collect(),
+        )
+    }
+
+    /// Returns a table's declaration by P4Info id.
+    ///
+    /// # Errors
+    /// The P4Info has no such table.
+    pub fn table(&self, id: u32) -> Result<&TableDeclaration, ControlError> {
+        let found = self.0.get(&id);
+        Ok(found.ok_or_else(|| missing("table", id))?.as_ref())
+    }
+}
+
 /// A loaded program with all its run-time state.
 pub struct Engine {
     program: Program,
@@ -329,6 +353,7 @@ pub struct Engine {
     over_limit: u64,
     /// Positions by P4Info id.
     table_ids: BTreeMap<u32, usize>,
+    schema: Arc<Schema>,
     profile_ids: BTreeMap<u32, usize>,
     counter_ids: BTreeMap<u32, usize>,
     meter_ids: BTreeMap<u32, usize>,
@@ -349,7 +374,8 @@ impl Engine {
     ) -> Engine {
         Engine {
             program,
-            table_ids: ids(tables.iter().map(Table::id)),
+            table_ids: ids(tables.iter().map(|table| table.id())),
+            schema: Arc::new(Schema::new(&tables)),
             profile_ids: ids(profiles.iter().map(Profile::id)),
             counter_ids: ids(state.counters.iter().map(Counter::id)),
             meter_ids: ids(state.meters.iter().map(Meter::id)),
@@ -431,6 +457,11 @@ impl Engine {
         self.table_ids.values().map(|at| &self.tables[*at])
     }
 
+    /// Returns the declarations of the tables. Another program has others, also if they are equal.
+    pub fn schema(&self) -> &Arc<Schema> {
+        &self.schema
+    }
+
     /// Returns a table by P4Info id.
     ///
     /// # Errors
@@ -469,7 +500,7 @@ impl Engine {
 
 impl std::fmt::Debug for Engine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let tables: Vec<_> = self.tables().map(Table::name).collect();
+        let tables: Vec<_> = self.tables().map(|table| table.name()).collect();
         f.debug_struct("Engine")
             .field("tables", &tables)
             .finish_non_exhaustive()
@@ -513,8 +544,10 @@ fn ids(ids: impl Iterator<Item = u32>) -> BTreeMap<u32, usize> {
 }
 
 fn find(kind: &'static str, ids: &BTreeMap<u32, usize>, id: u32) -> Result<usize, ControlError> {
-    ids.get(&id).copied().ok_or_else(|| {
-        let text = format!("{kind} {id:#010x} is not in the P4Info");
-        ControlError::new(ErrorKind::NotFound, text)
-    })
+    ids.get(&id).copied().ok_or_else(|| missing(kind, id))
+}
+
+fn missing(kind: &'static str, id: u32) -> ControlError {
+    let text = format!("{kind} {id:#010x} is not in the P4Info");
+    ControlError::new(ErrorKind::NotFound, text)
 }

@@ -44,20 +44,22 @@ impl Service {
                     let replaced = datapath.commit_saved();
                     replaced.map(|replaced| reaper.free(replaced))
                 };
-                let committed = self.between_reads(primary, commit).await?;
+                let committed = self.change_program(primary, None, commit).await?;
                 committed.ok_or_else(no_saved)?;
             }
             // That it loads is the answer.
             Ok(Action::Verify) => reaper.free(self.load(config).await?),
             Ok(Action::VerifyAndSave) => {
                 let pipeline = self.load(config).await?;
+                let schema = pipeline.schema();
                 let save = move |datapath: &mut Datapath| reaper.free(datapath.save(pipeline));
-                self.between_reads(primary, save).await?;
+                self.change_program(primary, schema, save).await?;
             }
             Ok(Action::VerifyAndCommit) => {
                 let pipeline = self.load(config).await?;
+                let schema = pipeline.schema();
                 let commit = move |datapath: &mut Datapath| reaper.free(datapath.commit(pipeline));
-                self.between_reads(primary, commit).await?;
+                self.change_program(primary, schema, commit).await?;
             }
             Ok(Action::ReconcileAndCommit) => {
                 return Err(Status::unimplemented(

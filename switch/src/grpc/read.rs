@@ -61,7 +61,7 @@ impl Service {
         let mut answer = Answer::new(requests.len(), self.answers.clone());
         {
             let _one = self.reading.lock().await;
-            let _no_writes = self.between_writes.write().await;
+            let _no_writes = self.schema.write().await;
             let mut progress = Some(begin);
             let mut steps = 0;
             while let Some(at) = progress {

@@ -167,7 +167,7 @@ pub(super) fn open(
 }
 
 /// Serves one controller, which has `patience` for its first arbitration update.
-fn serve(
+pub(super) fn serve(
     service: Service,
     mut requests: impl Stream<Item = Result<StreamMessageRequest, Status>> + Send + Unpin + 'static,
     patience: Duration,

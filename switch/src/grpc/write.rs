@@ -1,6 +1,10 @@
 //! Write: batches of updates (P4Runtime §12).
+//!
+//! The server translates a request to [`Edit`]s. The forwarding thread only applies them.
 
-use tonic::Status;
+use std::sync::Arc;
+
+use tonic::{Code, Status};
 use ultima_p4runtime::v1::entity::Entity;
 use ultima_p4runtime::v1::update::Type as UpdateType;
 use ultima_p4runtime::v1::write_request::Atomicity;
@@ -10,10 +14,21 @@ use super::direct::{self, Direct};
 use super::error::batch_status;
 use super::table_entry::{check_default, entry, key};
 use super::{Service, arrays, check_count, digests, no_pipeline, profile, replication, value_set};
-use crate::datapath::Datapath;
-use crate::engine::{EntryRef, TableMut};
+use crate::engine::{EncodedEntry, EntryKey, EntryRef, Schema, TableDeclaration};
 use crate::pipeline::Pipeline;
-use crate::target::Refusal;
+use crate::target::{Refusal, Target};
+
+/// An update in the engine's types.
+pub(crate) enum Edit {
+    Insert(u32, EncodedEntry, Option<Direct>),
+    Modify(u32, EncodedEntry, Option<Direct>),
+    Delete(u32, EntryKey),
+    /// Any other update.
+    Other(Apply),
+}
+
+/// Applies an update that was translated.
+type Apply = Box<dyn FnOnce(&mut Pipeline) -> Result<(), Refusal> + Send>;
 
 impl Service {
     pub(super) async fn write(&self, request: WriteRequest) -> Result<WriteResponse, Status> {
@@ -27,16 +42,39 @@ impl Service {
         } = request;
         check_count(updates.len(), "updates")?;
         check_atomicity(atomicity)?;
-        let apply = move |datapath: &mut Datapath| {
-            let pipeline = datapath.target().ok_or_else(no_pipeline)?;
-            let updates = updates.into_iter();
-            Ok(updates.map(|one| apply(pipeline, one)).collect::<Vec<_>>())
-        };
+        let schema = self.schema.read().await;
+        self.controllers()
+            .check_primary(device_id, &role, election_id)?;
+        let translated = schema.clone().ok_or_else(no_pipeline)?;
+        let target = self.loader.target.as_deref();
+        let updates = updates.into_iter();
+        let edits: Vec<_> = updates
+            .map(|update| translate(&translated, target, update))
+            .collect();
         let sender = (device_id, role, election_id);
-        let results: Result<_, Status> = self.between_reads(sender, apply).await?;
-        batch_status(&results?)?;
+        let applied = self.send_as_primary(sender, move |datapath| {
+            let pipeline = datapath.target().ok_or_else(no_pipeline)?;
+            apply_all(pipeline, &translated, edits)
+        })?;
+        batch_status(&applied.wait().await??)?;
         Ok(WriteResponse {})
     }
+}
+
+/// Applies the updates of a request, which were translated with `schema`.
+pub(super) fn apply_all(
+    pipeline: &mut Pipeline,
+    schema: &Arc<Schema>,
+    edits: Vec<Result<Edit, Refusal>>,
+) -> Result<Vec<Result<(), Refusal>>, Status> {
+    if !Arc::ptr_eq(pipeline.engine.schema(), schema) {
+        return Err(Status::new(
+            Code::Aborted,
+            "the forwarding pipeline config changed during the write; write again",
+        ));
+    }
+    let edits = edits.into_iter();
+    Ok(edits.map(|edit| edit?.apply(pipeline)).collect())
 }
 
 /// Checks the atomicity of a batch (§12.3). Servers need not support more than CONTINUE_ON_ERROR.
@@ -53,8 +91,54 @@ fn check_atomicity(atomicity: i32) -> Result<(), Status> {
     }
 }
 
-/// Applies one update. A failed update changes nothing.
+/// Translates and applies one update. A failed update changes nothing.
 pub(crate) fn apply(pipeline: &mut Pipeline, update: Update) -> Result<(), Refusal> {
+    let target = pipeline.target.as_deref();
+    translate(pipeline.engine.schema(), target, update)?.apply(pipeline)
+}
+
+impl Edit {
+    /// Returns an edit of something other than a table entry.
+    pub(super) fn new(
+        apply: impl FnOnce(&mut Pipeline) -> Result<(), Refusal> + Send + 'static,
+    ) -> Result<Edit, Refusal> {
+        Ok(Edit::Other(Box::new(apply)))
+    }
+
+    fn apply(self, pipeline: &mut Pipeline) -> Result<(), Refusal> {
+        let engine = &mut pipeline.engine;
+        let (mut table, of, direct) = match self {
+            Edit::Insert(table, entry, direct) => {
+                let mut table = engine.table_mut(table)?;
+                let of = direct.as_ref().and_then(|_| entry.key().cloned());
+                table.insert_encoded(entry)?;
+                (table, of, direct)
+            }
+            Edit::Modify(table, entry, direct) => {
+                let mut table = engine.table_mut(table)?;
+                let of = direct.as_ref().and_then(|_| entry.key().cloned());
+                // Of a constant entry, only direct resources can change.
+                table.modify_encoded(entry)?;
+                (table, of, direct)
+            }
+            Edit::Delete(table, key) => {
+                return Ok(engine.table_mut(table)?.delete_encoded(&key)?);
+            }
+            Edit::Other(apply) => return apply(pipeline),
+        };
+        match (direct, &of) {
+            (Some(direct), Some(key)) => direct.write(&mut table, EntryRef::Keyed(key)),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Translates an update to the engine's types.
+pub(super) fn translate(
+    schema: &Schema,
+    target: Option<&dyn Target>,
+    update: Update,
+) -> Result<Edit, Refusal> {
     let kind = match UpdateType::try_from(update.r#type) {
         Ok(kind) if kind != UpdateType::Unspecified => kind,
         _ => {
@@ -69,43 +153,39 @@ pub(crate) fn apply(pipeline: &mut Pipeline, update: Update) -> Result<(), Refus
             "the entity is empty: expected a table entry or another entity",
         ));
     };
-    if let Some(target) = &pipeline.target {
-        target.admit(&mut pipeline.groups.values(), kind, &mut entity)?;
+    if let Some(target) = target {
+        target.admit(kind, &mut entity)?;
     }
     match entity {
-        Entity::TableEntry(entry) => write_table_entry(pipeline, kind, entry),
-        Entity::PacketReplicationEngineEntry(entry) => replication::write(pipeline, kind, entry),
+        Entity::TableEntry(entry) => translate_entry(schema, kind, entry),
+        Entity::PacketReplicationEngineEntry(entry) => replication::write(kind, entry),
         Entity::DirectCounterEntry(entry) => {
             only_modify(kind, "direct counter")?;
-            direct::write_counter(pipeline, &entry)
+            direct::write_counter(schema, entry)
         }
         Entity::DirectMeterEntry(entry) => {
             only_modify(kind, "direct meter")?;
-            direct::write_meter(pipeline, &entry)
+            direct::write_meter(schema, entry)
         }
         Entity::CounterEntry(entry) => {
             only_modify(kind, "counter")?;
-            arrays::write_counter(&mut pipeline.engine, &entry)
+            arrays::write_counter(&entry)
         }
         Entity::MeterEntry(entry) => {
             only_modify(kind, "meter")?;
-            arrays::write_meter(&mut pipeline.engine, &entry)
+            arrays::write_meter(&entry)
         }
         Entity::RegisterEntry(entry) => {
             only_modify(kind, "register")?;
-            arrays::write_register(&mut pipeline.engine, &entry)
+            arrays::write_register(entry)
         }
-        Entity::ActionProfileMember(member) => {
-            profile::write_member(&mut pipeline.engine, kind, &member)
-        }
-        Entity::ActionProfileGroup(group) => {
-            profile::write_group(&mut pipeline.engine, kind, &group)
-        }
+        Entity::ActionProfileMember(member) => profile::write_member(kind, member),
+        Entity::ActionProfileGroup(group) => profile::write_group(kind, &group),
         Entity::ValueSetEntry(entry) => {
             only_modify(kind, "value set")?;
-            value_set::write(&mut pipeline.engine, entry)
+            value_set::write(entry)
         }
-        Entity::DigestEntry(entry) => digests::write(&mut pipeline.digests, kind, &entry),
+        Entity::DigestEntry(entry) => digests::write(kind, &entry),
         Entity::ExternEntry(_) => Err(Refusal::unimplemented(
             "this switch has no externs beyond v1model's",
         )),
@@ -122,51 +202,45 @@ fn only_modify(kind: UpdateType, what: &str) -> Result<(), Refusal> {
     )))
 }
 
-fn write_table_entry(
-    pipeline: &mut Pipeline,
+fn translate_entry(
+    schema: &Schema,
     kind: UpdateType,
     message: TableEntry,
-) -> Result<(), Refusal> {
-    let mut table = pipeline.engine.table_mut(message.table_id)?;
+) -> Result<Edit, Refusal> {
+    let table = schema.table(message.table_id)?;
     if message.is_const {
         return Err(Refusal::invalid(
             "is_const: only the program makes entries constant",
         ));
     }
     if message.is_default_action {
-        return write_default_entry(&mut table, kind, message);
+        return translate_default_entry(table, kind, message);
     }
     // §9.1: of an entry to delete, only the key is looked at.
     if kind == UpdateType::Delete {
-        return Ok(table.delete(&key(message.r#match)?, message.priority)?);
+        let key = table.encode_key(&key(message.r#match)?, message.priority)?;
+        return Ok(Edit::Delete(table.id(), key));
     }
     if message.time_since_last_hit.is_some() {
         return Err(Refusal::invalid(
             "time_since_last_hit: it can only be read, leave it unset",
         ));
     }
-    let direct = Direct::of(&table, &message)?;
-    let new = entry(message)?;
-    let of = direct
-        .writes(&table)
-        .then(|| (new.key.clone(), new.priority));
-    match kind {
-        UpdateType::Insert => table.insert(new)?,
-        // Of a constant entry, only direct resources can change.
-        _ => table.modify(new)?,
-    }
-    match of {
-        Some((key, priority)) => direct.write(&mut table, EntryRef::Keyed(&key, priority)),
-        None => Ok(()),
-    }
+    let direct = Direct::of(table, &message)?;
+    let direct = direct.writes(table).then_some(direct);
+    let entry = table.encode_entry(entry(message)?);
+    Ok(match kind {
+        UpdateType::Insert => Edit::Insert(table.id(), entry, direct),
+        _ => Edit::Modify(table.id(), entry, direct),
+    })
 }
 
-/// Writes the default entry, which always exists. Without an action it returns to the program's (§9.1.3).
-fn write_default_entry(
-    table: &mut TableMut,
+/// Translates an update of the default entry, which always exists. Without an action it returns to the program's (§9.1.3).
+fn translate_default_entry(
+    table: &TableDeclaration,
     kind: UpdateType,
     message: TableEntry,
-) -> Result<(), Refusal> {
+) -> Result<Edit, Refusal> {
     if kind != UpdateType::Modify {
         let kind = kind.as_str_name();
         return Err(Refusal::invalid(format!(
@@ -180,6 +254,10 @@ fn write_default_entry(
     let direct = Direct::of(table, &message)?;
     let is_set = message.action.is_some();
     let new = is_set.then(|| entry(message)).transpose()?;
-    table.set_default(new)?;
-    direct.write(table, EntryRef::Default)
+    let table = table.id();
+    Edit::new(move |pipeline| {
+        let mut table = pipeline.engine.table_mut(table)?;
+        table.set_default(new)?;
+        direct.write(&mut table, EntryRef::Default)
+    })
 }

@@ -239,7 +239,9 @@ impl P4Runtime for Service {
         &self,
         request: Request<WriteRequest>,
     ) -> Result<Response<WriteResponse>, Status> {
-        self.write(request.into_inner()).await.map(Response::new)
+        // `Limited` serves this call without decoding all updates at once.
+        let request = request.into_inner().into();
+        self.write(request).await.map(Response::new)
     }
 
     async fn read(

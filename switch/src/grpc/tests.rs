@@ -399,7 +399,7 @@ async fn insert(service: &Service, entity: &Entity) -> Result<(), Status> {
         updates: vec![Update::insert(entity.clone())],
         ..WriteRequest::default()
     };
-    service.write(request).await.map(drop)
+    service.write(request.into()).await.map(drop)
 }
 
 async fn commit(service: &Service, pipeline: Pipeline) -> Result<(), Status> {

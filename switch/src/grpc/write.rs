@@ -2,13 +2,17 @@
 //!
 //! The server translates a request to [`Edit`]s. The forwarding thread only applies them.
 
+use std::pin::Pin;
 use std::sync::Arc;
 
-use tonic::{Code, Status};
+use prost::Message;
+use tonic::server::UnaryService;
+use tonic::{Code, Request, Response, Status};
 use ultima_p4runtime::v1::entity::Entity;
 use ultima_p4runtime::v1::update::Type as UpdateType;
 use ultima_p4runtime::v1::write_request::Atomicity;
-use ultima_p4runtime::v1::{TableEntry, Update, WriteRequest, WriteResponse};
+use ultima_p4runtime::v1::{TableEntry, Update, WriteResponse};
+use ultima_p4runtime::write::EncodedWriteRequest;
 
 use super::direct::{self, Direct};
 use super::error::batch_status;
@@ -31,14 +35,16 @@ pub(crate) enum Edit {
 type Apply = Box<dyn FnOnce(&mut Pipeline) -> Result<(), Refusal> + Send>;
 
 impl Service {
-    pub(super) async fn write(&self, request: WriteRequest) -> Result<WriteResponse, Status> {
-        let WriteRequest {
+    pub(super) async fn write(
+        &self,
+        request: EncodedWriteRequest,
+    ) -> Result<WriteResponse, Status> {
+        let EncodedWriteRequest {
             device_id,
             role,
             election_id,
             updates,
             atomicity,
-            ..
         } = request;
         check_count(updates.len(), "updates")?;
         check_atomicity(atomicity)?;
@@ -47,10 +53,13 @@ impl Service {
             .check_primary(device_id, &role, election_id)?;
         let translated = schema.clone().ok_or_else(no_pipeline)?;
         let target = self.loader.target.as_deref();
-        let updates = updates.into_iter();
-        let edits: Vec<_> = updates
-            .map(|update| translate(&translated, target, update))
-            .collect();
+        let mut edits = Vec::with_capacity(updates.len());
+        for update in updates {
+            // The gRPC specification assigns INTERNAL to messages that cannot be parsed.
+            let update = Update::decode(update);
+            let update = update.map_err(|error| Status::internal(error.to_string()))?;
+            edits.push(translate(&translated, target, update));
+        }
         let sender = (device_id, role, election_id);
         let applied = self.send_as_primary(sender, move |datapath| {
             let pipeline = datapath.target().ok_or_else(no_pipeline)?;
@@ -58,6 +67,19 @@ impl Service {
         })?;
         batch_status(&applied.wait().await??)?;
         Ok(WriteResponse {})
+    }
+}
+
+/// The call `Write`.
+pub(super) struct Write(pub(super) Arc<Service>);
+
+impl UnaryService<EncodedWriteRequest> for Write {
+    type Response = WriteResponse;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<WriteResponse>, Status>> + Send>>;
+
+    fn call(&mut self, request: Request<EncodedWriteRequest>) -> Self::Future {
+        let service = self.0.clone();
+        Box::pin(async move { service.write(request.into_inner()).await.map(Response::new) })
     }
 }
 

@@ -318,25 +318,19 @@ struct Program {
 
 /// The declarations of a program's tables, with which other threads encode entries.
 #[derive(Debug)]
-pub struct Schema(BTreeMap<u32, Arc<TableDeclaration>>);
+pub struct Schema {
+    tables: Vec<Arc<TableDeclaration>>,
+    /// Positions by P4Info id.
+    table_ids: BTreeMap<u32, usize>,
+}
 
 impl Schema {
-    fn new(tables: &[Table]) -> Schema {
-        let listed = tables.iter().filter(|table| table.id() != 0);
-        Schema(
-            listed
-                .map(|table| (table.id(), table.declaration().clone()))
-                .collect(),
-        )
-    }
-
     /// Returns a table's declaration by P4Info id.
     ///
     /// # Errors
     /// The P4Info has no such table.
     pub fn table(&self, id: u32) -> Result<&TableDeclaration, ControlError> {
-        let found = self.0.get(&id);
-        Ok(found.ok_or_else(|| missing("table", id))?.as_ref())
+        Ok(&self.tables[find("table", &self.table_ids, id)?])
     }
 }
 
@@ -351,9 +345,8 @@ pub struct Engine {
     pool: Vec<Phv>,
     packets: Vec<Arc<Packet>>,
     over_limit: u64,
-    /// Positions by P4Info id.
-    table_ids: BTreeMap<u32, usize>,
     schema: Arc<Schema>,
+    /// Positions by P4Info id.
     profile_ids: BTreeMap<u32, usize>,
     counter_ids: BTreeMap<u32, usize>,
     meter_ids: BTreeMap<u32, usize>,
@@ -374,8 +367,10 @@ impl Engine {
     ) -> Engine {
         Engine {
             program,
-            table_ids: ids(tables.iter().map(|table| table.id())),
-            schema: Arc::new(Schema::new(&tables)),
+            schema: Arc::new(Schema {
+                tables: tables.iter().map(Table::declaration).collect(),
+                table_ids: ids(tables.iter().map(|table| table.id())),
+            }),
             profile_ids: ids(profiles.iter().map(Profile::id)),
             counter_ids: ids(state.counters.iter().map(Counter::id)),
             meter_ids: ids(state.meters.iter().map(Meter::id)),
@@ -454,7 +449,7 @@ impl Engine {
 
     /// Iterates over all tables of the P4Info, in order of ids.
     pub fn tables(&self) -> impl Iterator<Item = &Table> {
-        self.table_ids.values().map(|at| &self.tables[*at])
+        self.schema.table_ids.values().map(|at| &self.tables[*at])
     }
 
     /// Returns the declarations of the tables. Another program has others, also if they are equal.
@@ -467,7 +462,7 @@ impl Engine {
     /// # Errors
     /// The P4Info has no such table.
     pub fn table(&self, id: u32) -> Result<&Table, ControlError> {
-        Ok(&self.tables[find("table", &self.table_ids, id)?])
+        Ok(&self.tables[find("table", &self.schema.table_ids, id)?])
     }
 
     /// Returns a table by P4Info id for writing.
@@ -475,7 +470,7 @@ impl Engine {
     /// # Errors
     /// The P4Info has no such table.
     pub fn table_mut(&mut self, id: u32) -> Result<TableMut<'_>, ControlError> {
-        let table = &mut self.tables[find("table", &self.table_ids, id)?];
+        let table = &mut self.tables[find("table", &self.schema.table_ids, id)?];
         Ok(TableMut::new(table, &mut self.profiles))
     }
 
@@ -544,10 +539,8 @@ fn ids(ids: impl Iterator<Item = u32>) -> BTreeMap<u32, usize> {
 }
 
 fn find(kind: &'static str, ids: &BTreeMap<u32, usize>, id: u32) -> Result<usize, ControlError> {
-    ids.get(&id).copied().ok_or_else(|| missing(kind, id))
-}
-
-fn missing(kind: &'static str, id: u32) -> ControlError {
-    let text = format!("{kind} {id:#010x} is not in the P4Info");
-    ControlError::new(ErrorKind::NotFound, text)
+    ids.get(&id).copied().ok_or_else(|| {
+        let text = format!("{kind} {id:#010x} is not in the P4Info");
+        ControlError::new(ErrorKind::NotFound, text)
+    })
 }

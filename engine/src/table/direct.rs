@@ -2,7 +2,7 @@
 
 use super::super::counter::CounterCell;
 use super::super::error::ControlError;
-use super::super::meter::{MeterCell, MeterConfig};
+use super::super::meter::MeterConfig;
 use super::{Entry, EntryKey, Table};
 
 /// An entry of a table.
@@ -37,15 +37,12 @@ impl Table {
         of: EntryRef,
         config: Option<MeterConfig>,
     ) -> Result<(), ControlError> {
-        let declared = self.declared.clone();
-        self.meter_mut(of)?.configure(&declared.name, config)
-    }
-
-    fn meter_mut(&mut self, of: EntryRef) -> Result<&mut MeterCell, ControlError> {
         if !self.has_meter() {
             return Err(self.no_direct("meter"));
         }
-        Ok(&mut self.entry_mut(of)?.meter)
+        let declared = self.declared.clone();
+        let entry = self.entry_mut(of)?;
+        entry.meter.configure(&declared.name, config)
     }
 
     fn entry_mut(&mut self, of: EntryRef) -> Result<&mut Entry, ControlError> {

@@ -180,8 +180,8 @@ impl Table {
     }
 
     /// Returns the table's declaration, to share it with other threads.
-    pub fn declaration(&self) -> &Arc<TableDeclaration> {
-        &self.declared
+    pub(super) fn declaration(&self) -> Arc<TableDeclaration> {
+        self.declared.clone()
     }
 
     /// Returns the number of entries, without the default entry.

@@ -141,11 +141,11 @@ impl Service {
     /// primary is served later (§5.3).
     fn send_as_primary<R: Send + 'static>(
         &self,
-        (device_id, role, election_id): Sender,
+        sender: &Sender,
         action: impl FnOnce(&mut Datapath) -> R + Send + 'static,
     ) -> Result<Answer<R>, Status> {
         let controllers = self.controllers();
-        controllers.check_primary(device_id, &role, election_id)?;
+        controllers.check_primary(sender)?;
         Ok(self.forwarder.send(action))
     }
 
@@ -153,7 +153,7 @@ impl Service {
     /// the one that later writes refer to; `None` if it stays.
     async fn change_program<R: Send + 'static>(
         &self,
-        sender: Sender,
+        sender: &Sender,
         schema: Option<Arc<Schema>>,
         action: impl FnOnce(&mut Datapath) -> R + Send + 'static,
     ) -> Result<R, Status> {

@@ -29,19 +29,18 @@ pub(super) fn write(
 
 fn write_group(update: UpdateType, group: MulticastGroupEntry) -> Result<Edit, Refusal> {
     let id = group.multicast_group_id;
-    if update == UpdateType::Delete {
-        return Edit::new(move |pipeline| {
-            pipeline.engine.pre_mut().delete_group(id)?;
-            pipeline.groups.remove(&id);
-            Ok(())
-        });
-    }
-    let replicas = replicas(&group.replicas)?;
+    let written = (update != UpdateType::Delete).then(|| replicas(&group.replicas));
+    let written = written.transpose()?;
     Edit::new(move |pipeline| {
+        let pre = pipeline.engine.pre_mut();
+        let Some(replicas) = written else {
+            pre.delete_group(id)?;
+            pipeline.groups.remove(&id);
+            return Ok(());
+        };
         if let Some(target) = &pipeline.target {
             target.check_room(&mut pipeline.groups.values(), &group)?;
         }
-        let pre = pipeline.engine.pre_mut();
         match update {
             UpdateType::Insert => pre.insert_group(id, replicas)?,
             _ => pre.modify_group(id, replicas)?,
@@ -53,16 +52,15 @@ fn write_group(update: UpdateType, group: MulticastGroupEntry) -> Result<Edit, R
 
 fn write_session(update: UpdateType, session: CloneSessionEntry) -> Result<Edit, Refusal> {
     let id = session.session_id;
-    if update == UpdateType::Delete {
-        return Edit::new(move |pipeline| {
-            pipeline.engine.pre_mut().delete_session(id)?;
-            pipeline.sessions.remove(&id);
-            Ok(())
-        });
-    }
-    let new = clone_session(&session)?;
+    let written = (update != UpdateType::Delete).then(|| clone_session(&session));
+    let written = written.transpose()?;
     Edit::new(move |pipeline| {
         let pre = pipeline.engine.pre_mut();
+        let Some(new) = written else {
+            pre.delete_session(id)?;
+            pipeline.sessions.remove(&id);
+            return Ok(());
+        };
         match update {
             UpdateType::Insert => pre.insert_session(id, new)?,
             _ => pre.modify_session(id, new)?,

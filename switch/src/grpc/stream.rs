@@ -79,13 +79,8 @@ impl Controllers {
     }
 
     /// Checks that a request is from the primary.
-    pub(super) fn check_primary(
-        &self,
-        device_id: u64,
-        role: &str,
-        election_id: Option<Uint128>,
-    ) -> Result<(), Status> {
-        self.arbitration.check_primary(device_id, role, election_id)
+    pub(super) fn check_primary(&self, (device, role, id): &super::Sender) -> Result<(), Status> {
+        self.arbitration.check_primary(*device, role, *id)
     }
 
     fn join(&mut self, sender: Sender) -> (StreamId, oneshot::Receiver<()>) {

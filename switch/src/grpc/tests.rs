@@ -405,7 +405,7 @@ async fn insert(service: &Service, entity: &Entity) -> Result<(), Status> {
 async fn commit(service: &Service, pipeline: Pipeline) -> Result<(), Status> {
     let (sender, schema) = ((1, String::new(), ELECTION_ID), pipeline.schema());
     let commit = |datapath: &mut Datapath| drop(datapath.commit(pipeline));
-    service.change_program(sender, schema, commit).await
+    service.change_program(&sender, schema, commit).await
 }
 
 /// Starts a call, which then waits for another call or for the forwarding thread.

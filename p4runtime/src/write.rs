@@ -33,7 +33,7 @@ impl Name for EncodedWriteRequest {
     const PACKAGE: &'static str = WriteRequest::PACKAGE;
 }
 
-/// Decodes an update. Table entries with usual fields take a fifth of the instructions of prost's decoder.
+/// Decodes an update. Table entries with usual fields take half of the instructions of prost's decoder.
 ///
 /// # Errors
 /// Those of prost's decoder.

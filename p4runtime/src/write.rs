@@ -1,11 +1,9 @@
 //! Write requests whose updates a server decodes one by one.
 
-mod entry;
-
 use prost::bytes::Bytes;
-use prost::{DecodeError, Message, Name};
+use prost::{Message, Name};
 
-use crate::v1::{Uint128, Update, WriteRequest};
+use crate::v1::{Uint128, WriteRequest};
 
 /// A [`WriteRequest`] with encoded updates, which is the same on the wire. A decoded update takes hundreds of bytes; a server
 /// that converts each update at once needs memory for one of them.
@@ -33,14 +31,6 @@ impl Name for EncodedWriteRequest {
     const PACKAGE: &'static str = WriteRequest::PACKAGE;
 }
 
-/// Decodes an update. Table entries with usual fields take half of the instructions of prost's decoder.
-///
-/// # Errors
-/// Those of prost's decoder.
-pub fn decode_update(encoded: Bytes) -> Result<Update, DecodeError> {
-    entry::decode(&encoded).map_or_else(|| Update::decode(encoded), Ok)
-}
-
 impl From<WriteRequest> for EncodedWriteRequest {
     fn from(request: WriteRequest) -> Self {
         let updates = request.updates.iter();
@@ -59,7 +49,7 @@ impl From<WriteRequest> for EncodedWriteRequest {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::v1::TableEntry;
+    use crate::v1::{TableEntry, Update};
 
     #[test]
     fn both_forms_are_equal_on_the_wire() {
@@ -80,7 +70,7 @@ mod tests {
         assert_eq!(form, EncodedWriteRequest::from(request.clone()));
         assert_eq!(form.encode_to_vec(), request.encode_to_vec());
         assert_eq!(EncodedWriteRequest::full_name(), WriteRequest::full_name());
-        let updates: Result<Vec<_>, _> = form.updates.into_iter().map(decode_update).collect();
+        let updates: Result<Vec<_>, _> = form.updates.into_iter().map(Update::decode).collect();
         assert_eq!(updates.expect("they decode"), request.updates);
     }
 }

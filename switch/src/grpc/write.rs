@@ -5,13 +5,14 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
+use prost::Message;
 use tonic::server::UnaryService;
 use tonic::{Request, Response, Status};
 use ultima_p4runtime::v1::entity::Entity;
 use ultima_p4runtime::v1::update::Type as UpdateType;
 use ultima_p4runtime::v1::write_request::Atomicity;
 use ultima_p4runtime::v1::{TableEntry, Update, WriteResponse};
-use ultima_p4runtime::write::{EncodedWriteRequest, decode_update};
+use ultima_p4runtime::write::EncodedWriteRequest;
 
 use super::direct::{self, Direct};
 use super::error::batch_status;
@@ -54,7 +55,7 @@ impl Service {
         let mut edits = Vec::with_capacity(request.updates.len());
         for update in request.updates {
             // The gRPC specification assigns INTERNAL to messages that cannot be parsed.
-            let update = decode_update(update);
+            let update = Update::decode(update);
             let update = update.map_err(|error| Status::internal(error.to_string()))?;
             edits.push(translate(&translated, target, update));
         }

@@ -58,16 +58,14 @@ impl Target for Tofino {
         }
     }
 
-    fn admit(
-        &self,
-        groups: &mut dyn Iterator<Item = &MulticastGroupEntry>,
-        kind: UpdateType,
-        entity: &mut Entity,
-    ) -> Result<(), Refusal> {
+    fn admit(&self, kind: UpdateType, entity: &mut Entity) -> Result<(), Refusal> {
         match entity {
             Entity::PacketReplicationEngineEntry(entry) => match &entry.r#type {
                 _ if kind == UpdateType::Delete => Ok(()),
-                Some(PreType::MulticastGroupEntry(group)) => self.check_group(groups, group),
+                Some(PreType::MulticastGroupEntry(group)) => {
+                    let mut replicas = group.replicas.iter();
+                    replicas.try_for_each(|replica| self.check_replica(replica).map(drop))
+                }
                 Some(PreType::CloneSessionEntry(session)) => self.check_session(session),
                 None => Ok(()),
             },
@@ -96,6 +94,26 @@ impl Target for Tofino {
         }
     }
 
+    fn check_room(
+        &self,
+        groups: &mut dyn Iterator<Item = &MulticastGroupEntry>,
+        group: &MulticastGroupEntry,
+    ) -> Result<(), Refusal> {
+        let id = group.multicast_group_id;
+        let others = groups.filter(|other| other.multicast_group_id != id);
+        let needed: usize = others.map(nodes).sum::<usize>() + nodes(group);
+        match needed > self.0.nodes as usize {
+            false => Ok(()),
+            true => Err(self.refusal(
+                Code::ResourceExhausted,
+                format!(
+                    "multicast group {id}: all groups together need {needed} nodes, the chip has {}",
+                    self.0.nodes
+                ),
+            )),
+        }
+    }
+
     fn pipeline(&self, device_config: &[u8]) -> Result<Vec<u8>, Refusal> {
         match TofinoProgram::unpack(device_config) {
             Ok(_) => Ok(ultima_p4::v1model().device_config.to_vec()),
@@ -109,29 +127,6 @@ impl Tofino {
         Refusal {
             code,
             message: format!("{}: {}", self.0.name, what.as_ref()),
-        }
-    }
-
-    fn check_group(
-        &self,
-        groups: &mut dyn Iterator<Item = &MulticastGroupEntry>,
-        group: &MulticastGroupEntry,
-    ) -> Result<(), Refusal> {
-        let id = group.multicast_group_id;
-        for replica in &group.replicas {
-            self.check_replica(replica)?;
-        }
-        let others = groups.filter(|other| other.multicast_group_id != id);
-        let needed: usize = others.map(nodes).sum::<usize>() + nodes(group);
-        match needed > self.0.nodes as usize {
-            false => Ok(()),
-            true => Err(self.refusal(
-                Code::ResourceExhausted,
-                format!(
-                    "multicast group {id}: all groups together need {needed} nodes, the chip has {}",
-                    self.0.nodes
-                ),
-            )),
         }
     }
 

@@ -132,8 +132,8 @@ pub use pre::{CloneSession, Pre, Replica};
 pub use profile::{GroupMember, GroupView, PortState, Profile};
 pub use register::Register;
 pub use table::{
-    ActionCall, ActionScope, EntryAction, EntryRef, EntryView, FieldMatch, Match, MatchKind,
-    OneShot, Table, TableEntry, TableMut, WeightedCall,
+    ActionCall, ActionScope, EncodedEntry, EntryAction, EntryKey, EntryRef, EntryView, FieldMatch,
+    Match, MatchKind, OneShot, Table, TableDeclaration, TableEntry, TableMut, WeightedCall,
 };
 pub use value_set::ValueSet;
 
@@ -316,6 +316,24 @@ struct Program {
     controller_headers: Arc<ControllerHeaders>,
 }
 
+/// The declarations of a program's tables, with which other threads encode entries.
+#[derive(Debug)]
+pub struct Schema {
+    tables: Vec<Arc<TableDeclaration>>,
+    /// Positions by P4Info id.
+    table_ids: BTreeMap<u32, usize>,
+}
+
+impl Schema {
+    /// Returns a table's declaration by P4Info id.
+    ///
+    /// # Errors
+    /// The P4Info has no such table.
+    pub fn table(&self, id: u32) -> Result<&TableDeclaration, ControlError> {
+        Ok(&self.tables[find("table", &self.table_ids, id)?])
+    }
+}
+
 /// A loaded program with all its run-time state.
 pub struct Engine {
     program: Program,
@@ -327,8 +345,8 @@ pub struct Engine {
     pool: Vec<Phv>,
     packets: Vec<Arc<Packet>>,
     over_limit: u64,
+    schema: Arc<Schema>,
     /// Positions by P4Info id.
-    table_ids: BTreeMap<u32, usize>,
     profile_ids: BTreeMap<u32, usize>,
     counter_ids: BTreeMap<u32, usize>,
     meter_ids: BTreeMap<u32, usize>,
@@ -349,7 +367,10 @@ impl Engine {
     ) -> Engine {
         Engine {
             program,
-            table_ids: ids(tables.iter().map(Table::id)),
+            schema: Arc::new(Schema {
+                tables: tables.iter().map(Table::declaration).collect(),
+                table_ids: ids(tables.iter().map(|table| table.id())),
+            }),
             profile_ids: ids(profiles.iter().map(Profile::id)),
             counter_ids: ids(state.counters.iter().map(Counter::id)),
             meter_ids: ids(state.meters.iter().map(Meter::id)),
@@ -428,7 +449,12 @@ impl Engine {
 
     /// Iterates over all tables of the P4Info, in order of ids.
     pub fn tables(&self) -> impl Iterator<Item = &Table> {
-        self.table_ids.values().map(|at| &self.tables[*at])
+        self.schema.table_ids.values().map(|at| &self.tables[*at])
+    }
+
+    /// Returns the declarations of the tables. Another program has others, also if they are equal.
+    pub fn schema(&self) -> &Arc<Schema> {
+        &self.schema
     }
 
     /// Returns a table by P4Info id.
@@ -436,7 +462,7 @@ impl Engine {
     /// # Errors
     /// The P4Info has no such table.
     pub fn table(&self, id: u32) -> Result<&Table, ControlError> {
-        Ok(&self.tables[find("table", &self.table_ids, id)?])
+        Ok(&self.tables[find("table", &self.schema.table_ids, id)?])
     }
 
     /// Returns a table by P4Info id for writing.
@@ -444,7 +470,7 @@ impl Engine {
     /// # Errors
     /// The P4Info has no such table.
     pub fn table_mut(&mut self, id: u32) -> Result<TableMut<'_>, ControlError> {
-        let table = &mut self.tables[find("table", &self.table_ids, id)?];
+        let table = &mut self.tables[find("table", &self.schema.table_ids, id)?];
         Ok(TableMut::new(table, &mut self.profiles))
     }
 
@@ -469,7 +495,7 @@ impl Engine {
 
 impl std::fmt::Debug for Engine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let tables: Vec<_> = self.tables().map(Table::name).collect();
+        let tables: Vec<_> = self.tables().map(|table| table.name()).collect();
         f.debug_struct("Engine")
             .field("tables", &tables)
             .finish_non_exhaustive()

@@ -7,7 +7,7 @@
 //!   that controllers need no numeric ids.
 //! - [`tofino`] packs a program for Tofino in the form of Stratum or of PI. [`stratum`] has Stratum's messages.
 //! - [`text`] reads and prints P4Info (and any other message) in protobuf's text format.
-//! - [`bounded`] rejects messages that would take too much memory; all stubs use it.
+//! - [`bounded`] rejects messages that would take too much memory; all stubs use it. [`write`] has write requests for servers.
 //! - [`bytestring`] encodes numbers, [`replication`] builds multicast groups and clone sessions, and [`batch`] builds
 //!   the status of a failed batch.
 
@@ -20,6 +20,7 @@ pub mod names;
 pub mod replication;
 pub mod text;
 pub mod tofino;
+pub mod write;
 
 pub use generated::google::rpc;
 pub use generated::p4::{config, v1};

@@ -9,7 +9,7 @@ use ultima_p4runtime::v1::{
 
 use crate::device_config;
 use crate::digests::Digests;
-use crate::engine::{Engine, Limits, LoadError};
+use crate::engine::{Engine, Limits, LoadError, Schema};
 use crate::grpc;
 use crate::p4info;
 use crate::target::{Refusal, Target};
@@ -116,6 +116,12 @@ pub enum ConfigError {
 }
 
 impl Pipeline {
+    /// Returns the tables to which controllers have access.
+    pub(crate) fn schema(&self) -> Option<Arc<Schema>> {
+        let described = self.config.p4info.is_some();
+        described.then(|| self.engine.schema().clone())
+    }
+
     /// When time alone makes something happen next.
     pub(crate) fn next_due(&self) -> Option<Nanos> {
         let idle = self.engine.next_idle_us();

@@ -154,6 +154,7 @@ pub(crate) async fn start(
         opener.begin(port)?;
     }
     let controllers = ControllerLink { cpu_port, notifier };
+    let schema = pipeline.as_ref().and_then(Pipeline::schema);
     let (mut forwarder, handle) = Forwarder::new(ports, controllers, config.stats_key, pipeline)
         .map_err(SwitchError::Forwarding)?;
     if joined {
@@ -164,7 +165,7 @@ pub(crate) async fn start(
     }
     let mut running = Running::start(forwarder, handle.clone())?;
     if let Some(listener) = listening {
-        let service = Service::new(config.device_id, loader, handle, tallies, opener);
+        let service = Service::new(config.device_id, loader, handle, tallies, opener, schema);
         tokio::spawn(grpc::deliver(service.clone(), notifications));
         running.serve(listener, grpc::router(server, &service, joined), service);
     }

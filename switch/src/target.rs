@@ -29,15 +29,20 @@ pub trait Target: fmt::Debug + Send + Sync {
     /// The target does not serve such reads.
     fn check_read(&self, entity: &Entity) -> Result<(), Refusal>;
 
-    /// Checks an update and removes the settings that the target does not keep. `groups` are the groups before the update.
+    /// Checks an update and removes the settings that the target does not keep.
     ///
     /// # Errors
     /// The target rejects the update.
-    fn admit(
+    fn admit(&self, kind: UpdateType, entity: &mut Entity) -> Result<(), Refusal>;
+
+    /// Checks that the target has room for a multicast group. `groups` are the groups before the update.
+    ///
+    /// # Errors
+    /// The target has no room.
+    fn check_room(
         &self,
         groups: &mut dyn Iterator<Item = &MulticastGroupEntry>,
-        kind: UpdateType,
-        entity: &mut Entity,
+        group: &MulticastGroupEntry,
     ) -> Result<(), Refusal>;
 
     /// Checks a device configuration for the target and returns the BMv2 JSON to run in its place.

@@ -16,8 +16,8 @@ use super::super::pipeline::{Flow, Node, NodeNames};
 use super::super::primitive::Names;
 use super::super::profile::Profile;
 use super::super::table::{
-    ActionCall, ActionScope, Declaration, DirectMeter, FieldMatch, Indirect, Key, KeyField, Match,
-    MatchKind, Signature, Table, TableAction, TableEntry, TableMut, TableParam,
+    ActionCall, ActionScope, DirectMeter, FieldMatch, Indirect, Key, KeyField, Match, MatchKind,
+    Signature, Table, TableAction, TableDeclaration, TableEntry, TableMut, TableParam,
 };
 use super::arrays::unit;
 use super::check_size;
@@ -113,7 +113,7 @@ impl Loader<'_> {
             .default_entry
             .as_ref()
             .is_none_or(|default| default.action_const || default.action_entry_const);
-        let declaration = Declaration {
+        let declaration = TableDeclaration {
             id: listed.map_or(0, |listed| listed.id),
             name: table.name.clone(),
             key,
@@ -363,7 +363,7 @@ impl Loader<'_> {
     fn initial_entries(
         &self,
         table: &json::Table,
-        declaration: &Declaration,
+        declaration: &TableDeclaration,
         at: &str,
     ) -> Result<Vec<TableEntry>, LoadError> {
         // In the file the lowest number wins, in P4Runtime the highest.

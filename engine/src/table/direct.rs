@@ -2,29 +2,19 @@
 
 use super::super::counter::CounterCell;
 use super::super::error::ControlError;
-use super::super::meter::{MeterCell, MeterConfig};
-use super::{Entry, FieldMatch, Table};
+use super::super::meter::MeterConfig;
+use super::{Entry, EntryKey, Table};
 
 /// An entry of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EntryRef<'a> {
-    /// The entry with this key and priority.
-    Keyed(&'a [FieldMatch], i32),
+    /// The entry with this key.
+    Keyed(&'a EntryKey),
     /// The default entry.
     Default,
 }
 
 impl Table {
-    /// True if entries have a direct counter.
-    pub fn has_counter(&self) -> bool {
-        self.declared.has_counter
-    }
-
-    /// True if entries have a direct meter.
-    pub fn has_meter(&self) -> bool {
-        self.declared.meter.is_some()
-    }
-
     /// Sets the counter of an entry.
     ///
     /// # Errors
@@ -47,21 +37,18 @@ impl Table {
         of: EntryRef,
         config: Option<MeterConfig>,
     ) -> Result<(), ControlError> {
-        let name = self.declared.name.clone();
-        self.meter_mut(of)?.configure(&name, config)
-    }
-
-    fn meter_mut(&mut self, of: EntryRef) -> Result<&mut MeterCell, ControlError> {
         if !self.has_meter() {
             return Err(self.no_direct("meter"));
         }
-        Ok(&mut self.entry_mut(of)?.meter)
+        let declared = self.declared.clone();
+        let entry = self.entry_mut(of)?;
+        entry.meter.configure(&declared.name, config)
     }
 
     fn entry_mut(&mut self, of: EntryRef) -> Result<&mut Entry, ControlError> {
         match of {
-            EntryRef::Keyed(key, priority) => {
-                let at = self.find(key, priority)?;
+            EntryRef::Keyed(key) => {
+                let at = self.find(key)?;
                 Ok(self.live_mut(at))
             }
             EntryRef::Default => Ok(&mut self.default),

@@ -49,11 +49,6 @@ impl Age {
 }
 
 impl Table {
-    /// True if the table supports idle timeouts.
-    pub fn has_idle_timeouts(&self) -> bool {
-        self.declared.idle_timeouts
-    }
-
     /// Sets the time of reads and writes of the control plane.
     pub(crate) fn set_now(&mut self, now_us: u64) {
         self.alarms.now_us = now_us;

@@ -8,19 +8,19 @@ use super::words::WordMap;
 
 pub(super) type Words = Box<[u64]>;
 
-/// The key of an entry, as words.
+/// The key of an entry with its priority, as packets are compared with it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct EntryKey {
+pub struct EntryKey {
     /// Zero where `mask` is; zero in range fields.
-    pub value: Words,
+    pub(crate) value: Words,
     /// The bits to compare; zero in range fields.
-    pub mask: Words,
+    pub(crate) mask: Words,
     /// The range fields, without those that match anything.
-    pub ranges: Vec<Range>,
+    pub(crate) ranges: Vec<Range>,
     /// Prefix length of the longest-prefix field; 0 if there is none.
-    pub prefix_len: u32,
+    pub(crate) prefix_len: u32,
     /// The highest wins; 0 where entries cannot overlap or the longest prefix wins.
-    pub priority: i32,
+    pub(crate) priority: i32,
 }
 
 impl EntryKey {

@@ -1,6 +1,7 @@
 //! Match-action tables: entries, lookups, direct resources.
 
 mod direct;
+mod encode;
 mod entry;
 mod explain;
 mod idle;
@@ -12,6 +13,7 @@ mod words;
 mod write;
 
 pub use direct::EntryRef;
+pub use encode::EncodedEntry;
 pub use entry::{
     ActionCall, EntryAction, EntryView, FieldMatch, Match, OneShot, TableEntry, WeightedCall,
 };
@@ -22,6 +24,9 @@ pub(super) use signature::{Signature, TableParam};
 use words::SHORT;
 pub use write::TableMut;
 
+use std::ops::Deref;
+use std::sync::Arc;
+
 use super::action::Machine;
 use super::bits::Slot;
 use super::checksum::Calculation;
@@ -31,7 +36,8 @@ use super::meter::{Color, MeterCell, MeterUnit};
 use super::pipeline::Node;
 use super::profile::{Choice, Profile};
 use idle::{Age, Alarms};
-pub(super) use matcher::{EntryKey, Matcher};
+pub use matcher::EntryKey;
+pub(super) use matcher::Matcher;
 
 /// The next node of a pipeline; `None` is its end.
 pub(super) type Next = Option<usize>;
@@ -100,26 +106,26 @@ pub(super) struct DirectMeter {
     pub color: Slot,
 }
 
-/// A table's declaration in the program.
+/// A table's declaration in the program. It never changes, so other threads can encode entries with it.
 #[derive(Debug)]
-pub(super) struct Declaration {
+pub struct TableDeclaration {
     /// The table's P4Info id; 0 for a table that the compiler added.
-    pub id: u32,
-    pub name: String,
-    pub key: Key,
-    pub actions: Vec<TableAction>,
+    pub(crate) id: u32,
+    pub(crate) name: String,
+    pub(crate) key: Key,
+    pub(crate) actions: Vec<TableAction>,
     /// The action profile, if entries refer to one.
-    pub indirect: Option<Indirect>,
+    pub(crate) indirect: Option<Indirect>,
     /// Position of the default action among `actions`, and its arguments; `None` with `indirect`.
-    pub default: Option<(usize, Vec<Vec<u8>>)>,
-    pub default_is_const: bool,
-    pub is_const: bool,
+    pub(crate) default: Option<(usize, Vec<Vec<u8>>)>,
+    pub(crate) default_is_const: bool,
+    pub(crate) is_const: bool,
     /// Largest number of entries.
-    pub size: usize,
-    pub has_counter: bool,
-    pub meter: Option<DirectMeter>,
+    pub(crate) size: usize,
+    pub(crate) has_counter: bool,
+    pub(crate) meter: Option<DirectMeter>,
     /// True if entries may have an idle timeout.
-    pub idle_timeouts: bool,
+    pub(crate) idle_timeouts: bool,
 }
 
 /// The action profile of a table.
@@ -138,7 +144,7 @@ pub(super) struct Indirect {
 /// A match-action table.
 #[derive(Debug)]
 pub struct Table {
-    declared: Declaration,
+    declared: Arc<TableDeclaration>,
     matcher: Matcher,
     /// Entries by position. The matcher refers to positions, so an entry keeps its own.
     entries: Vec<Option<Entry>>,
@@ -159,12 +165,12 @@ pub(super) struct Found<'a> {
 }
 
 impl Table {
-    pub(super) fn new(declared: Declaration) -> Result<Table, ControlError> {
+    pub(super) fn new(declared: TableDeclaration) -> Result<Table, ControlError> {
         let matcher = declared.key.matcher();
         let default = declared.default_entry()?;
         let (entries, free) = (Vec::new(), Vec::new());
         Ok(Table {
-            declared,
+            declared: Arc::new(declared),
             matcher,
             entries,
             free,
@@ -173,14 +179,9 @@ impl Table {
         })
     }
 
-    /// Returns the table's P4Info id; 0 for a table that the compiler added.
-    pub fn id(&self) -> u32 {
-        self.declared.id
-    }
-
-    /// Returns the table's P4Info name.
-    pub fn name(&self) -> &str {
-        &self.declared.name
+    /// Returns the table's declaration, to share it with other threads.
+    pub(super) fn declaration(&self) -> Arc<TableDeclaration> {
+        self.declared.clone()
     }
 
     /// Returns the number of entries, without the default entry.
@@ -191,11 +192,6 @@ impl Table {
     /// True if the table has no entry but the default.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
-    }
-
-    /// True if entries of this table have a priority.
-    pub fn has_priority(&self) -> bool {
-        self.declared.key.has_priority()
     }
 
     /// Looks up a packet, and updates direct counters and meters.
@@ -311,7 +307,16 @@ impl Table {
     /// # Errors
     /// There is no such entry, or the key or priority is invalid for the table.
     pub fn get(&self, key: &[FieldMatch], priority: i32) -> Result<EntryView, ControlError> {
-        Ok(self.view(self.live(self.find(key, priority)?)))
+        let key = self.encode_key(key, priority)?;
+        Ok(self.view(self.live(self.find(&key)?)))
+    }
+
+    /// Checks that there is an entry with this key.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn check(&self, key: &EntryKey) -> Result<(), ControlError> {
+        self.find(key).map(drop)
     }
 
     /// Returns the default entry, with an empty key.
@@ -327,41 +332,11 @@ impl Table {
         })
     }
 
-    fn check_idle_timeout(&self, timeout_ns: u64) -> Result<(), ControlError> {
-        if timeout_ns == 0 || self.declared.idle_timeouts {
-            return Ok(());
-        }
-        Err(ControlError::invalid(format!(
-            "table {} does not support idle timeouts: expected idle_timeout_ns 0",
-            self.declared.name
-        )))
-    }
-
-    /// Returns a key as entries have it in reads: fields in order of the table's key, with canonical values.
-    ///
-    /// # Errors
-    /// The key or priority is invalid for the table.
-    pub fn canonical(
-        &self,
-        key: Vec<FieldMatch>,
-        priority: i32,
-    ) -> Result<Vec<FieldMatch>, ControlError> {
-        self.encode(&key, priority)?;
-        Ok(self.declared.key.canonical(key))
-    }
-
-    fn encode(&self, key: &[FieldMatch], priority: i32) -> Result<EntryKey, ControlError> {
-        let owner = Owner("table", &self.declared.name);
-        self.declared.key.encode(owner, key, priority)
-    }
-
-    fn find(&self, key: &[FieldMatch], priority: i32) -> Result<u32, ControlError> {
-        let key = self.encode(key, priority)?;
-        let missing = || {
+    fn find(&self, key: &EntryKey) -> Result<u32, ControlError> {
+        self.matcher.find(key).ok_or_else(|| {
             let text = format!("table {} has no such entry", self.declared.name);
             ControlError::new(ErrorKind::NotFound, text)
-        };
-        self.matcher.find(&key).ok_or_else(missing)
+        })
     }
 
     fn live(&self, at: u32) -> &Entry {
@@ -379,25 +354,6 @@ impl Table {
     fn program_default(&self) -> Entry {
         let default = self.declared.default_entry();
         default.expect("it was checked when the program was loaded")
-    }
-
-    /// Resolves an action in an entry.
-    fn own(&self, call: &ActionCall, forbidden: ActionScope) -> Result<Target, ControlError> {
-        let owner = Owner("table", &self.declared.name);
-        let actions = &self.declared.actions;
-        let found = actions
-            .iter()
-            .position(|known| known.signature.id == call.action);
-        let action = found.ok_or_else(|| {
-            let action = call.action;
-            ControlError::invalid(format!(
-                "{owner}: action {action:#010x}: it is not an action of this table"
-            ))
-        })?;
-        let signature = &actions[action].signature;
-        signature.check_scope(owner, forbidden)?;
-        let args = signature.arguments(owner, call)?;
-        Ok(Target::Own { action, args })
     }
 
     fn view(&self, entry: &Entry) -> EntryView {
@@ -437,7 +393,15 @@ impl Table {
     }
 }
 
-impl Declaration {
+impl Deref for Table {
+    type Target = TableDeclaration;
+
+    fn deref(&self) -> &TableDeclaration {
+        &self.declared
+    }
+}
+
+impl TableDeclaration {
     fn default_entry(&self) -> Result<Entry, ControlError> {
         let target = match &self.default {
             Some((action, args)) => {

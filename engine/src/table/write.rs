@@ -4,8 +4,10 @@ use std::ops::{Deref, DerefMut};
 
 use super::super::error::{ControlError, ErrorKind};
 use super::super::profile::Profile;
+use super::encode::EncodedAction;
 use super::{
-    ActionScope, Age, Declaration, Entry, EntryAction, FieldMatch, Owner, Table, TableEntry, Target,
+    ActionScope, Age, EncodedEntry, Entry, EntryAction, EntryKey, FieldMatch, Owner, Table,
+    TableEntry, Target,
 };
 
 /// A table for writing, with its action profile.
@@ -46,6 +48,14 @@ impl<'a> TableMut<'a> {
     /// The key, priority or action is invalid for the table, the entry exists, the table is full or constant, or its action
     /// profile does not have the entry's member or group.
     pub fn insert(&mut self, entry: TableEntry) -> Result<(), ControlError> {
+        self.insert_encoded(self.encode_entry(entry))
+    }
+
+    /// Adds an entry that the table's declaration has encoded, as [`TableMut::insert`] does.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn insert_encoded(&mut self, entry: EncodedEntry) -> Result<(), ControlError> {
         if self.table.declared.is_const {
             return Err(self.constant("its list of entries"));
         }
@@ -55,10 +65,10 @@ impl<'a> TableMut<'a> {
     /// Adds an entry of the program.
     pub(crate) fn insert_initial(&mut self, entry: TableEntry) -> Result<(), ControlError> {
         let is_const = self.table.declared.is_const;
-        self.add(entry, is_const)
+        self.add(self.encode_entry(entry), is_const)
     }
 
-    fn add(&mut self, entry: TableEntry, is_const: bool) -> Result<(), ControlError> {
+    fn add(&mut self, entry: EncodedEntry, is_const: bool) -> Result<(), ControlError> {
         let declared = &self.table.declared;
         if declared.key.fields.is_empty() {
             return Err(ControlError::invalid(format!(
@@ -66,8 +76,8 @@ impl<'a> TableMut<'a> {
                 declared.name
             )));
         }
-        let key = self.table.encode(&entry.key, entry.priority)?;
-        let Some(action) = &entry.action else {
+        let key = entry.key?;
+        let Some(action) = entry.action else {
             let owner = Owner("table", &declared.name);
             return Err(ControlError::invalid(format!(
                 "{owner}: an entry needs an action"
@@ -75,13 +85,11 @@ impl<'a> TableMut<'a> {
         };
         self.table.check_idle_timeout(entry.idle_timeout_ns)?;
         let target = self.target(action)?;
-        let Declaration {
-            name: table, size, ..
-        } = &self.table.declared;
+        let (table, size) = (self.table.name(), self.table.declared.size);
         let refused = if self.table.matcher.find(&key).is_some() {
             let text = format!("table {table} has this entry already");
             Some(ControlError::new(ErrorKind::AlreadyExists, text))
-        } else if self.table.len() >= *size {
+        } else if self.table.len() >= size {
             let text = format!("table {table} is full: {size} entries");
             Some(ControlError::new(ErrorKind::ResourceExhausted, text))
         } else {
@@ -96,7 +104,7 @@ impl<'a> TableMut<'a> {
         table.matcher.insert(&key, at);
         table.entries[at as usize] = Some(Entry {
             key: Some(key),
-            written: table.declared.key.canonical(entry.key),
+            written: entry.written,
             controller_metadata: entry.controller_metadata,
             metadata: entry.metadata,
             is_const,
@@ -113,8 +121,16 @@ impl<'a> TableMut<'a> {
     ///
     /// # Errors
     /// There is no such entry, it is constant, or the table does not have the action.
-    pub fn modify(&mut self, mut entry: TableEntry) -> Result<(), ControlError> {
-        let at = self.table.find(&entry.key, entry.priority)?;
+    pub fn modify(&mut self, entry: TableEntry) -> Result<(), ControlError> {
+        self.modify_encoded(self.encode_entry(entry))
+    }
+
+    /// Replaces an entry by one that the table's declaration has encoded, as [`TableMut::modify`] does.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn modify_encoded(&mut self, mut entry: EncodedEntry) -> Result<(), ControlError> {
+        let at = self.table.find(&entry.key?)?;
         let live = self.table.live(at);
         if entry.action.is_none() {
             if entry.controller_metadata == 0 {
@@ -134,7 +150,7 @@ impl<'a> TableMut<'a> {
             return Err(self.constant("this entry, except its counter and meter,"));
         }
         self.table.check_idle_timeout(entry.idle_timeout_ns)?;
-        let target = match &entry.action {
+        let target = match entry.action {
             Some(action) => Some(self.target(action)?),
             None => None,
         };
@@ -157,7 +173,15 @@ impl<'a> TableMut<'a> {
     /// # Errors
     /// There is no such entry, or it is constant.
     pub fn delete(&mut self, key: &[FieldMatch], priority: i32) -> Result<(), ControlError> {
-        let at = self.table.find(key, priority)?;
+        self.delete_encoded(&self.encode_key(key, priority)?)
+    }
+
+    /// Removes the entry with a key that the table's declaration has encoded.
+    ///
+    /// # Errors
+    /// There is no such entry, or it is constant.
+    pub fn delete_encoded(&mut self, key: &EntryKey) -> Result<(), ControlError> {
+        let at = self.table.find(key)?;
         if self.table.live(at).is_const {
             return Err(self.constant("this entry"));
         }
@@ -206,13 +230,16 @@ impl<'a> TableMut<'a> {
         Ok(())
     }
 
-    /// Resolves the action of an entry.
-    fn target(&mut self, action: &EntryAction) -> Result<Target, ControlError> {
-        match (&mut self.profile, action) {
-            (None, EntryAction::Call(call)) => self.table.own(call, ActionScope::DefaultOnly),
-            (None, _) => Err(self.no_profile()),
-            (Some(profile), action) => {
-                let (choice, asked) = profile.acquire(action)?;
+    /// Acquires the action of an entry.
+    fn target(
+        &mut self,
+        action: Result<EncodedAction, ControlError>,
+    ) -> Result<Target, ControlError> {
+        match (&mut self.profile, action?) {
+            (_, EncodedAction::Own(target)) => Ok(target),
+            (None, EncodedAction::Shared(_)) => Err(self.no_profile()),
+            (Some(profile), EncodedAction::Shared(action)) => {
+                let (choice, asked) = profile.acquire(&action)?;
                 Ok(Target::Shared { choice, asked })
             }
         }

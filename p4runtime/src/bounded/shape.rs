@@ -29,6 +29,7 @@ pub(super) struct Shapes {
     by_name: BTreeMap<String, usize>,
     shapes: Vec<Shape>,
     requests: BTreeSet<usize>,
+    densest: usize,
 }
 
 /// The memory that a message takes.
@@ -73,15 +74,19 @@ impl Shapes {
             by_name: &by_name,
             all: &all,
         };
-        let shapes = (0..all.len()).map(|at| messages.shape(at)).collect();
+        let shapes: Vec<Shape> = (0..all.len()).map(|at| messages.shape(at)).collect();
         let methods = files.file.iter().flat_map(|file| &file.service);
         let methods = methods.flat_map(|service| &service.method);
         let inputs = methods.filter_map(|method| messages.named(method.input_type()));
         let requests = inputs.collect();
+        let sizes = shapes.iter().map(|shape| shape.size);
+        // A message or string takes two bytes on the wire, its tag and its length. A number in a packed list takes one.
+        let densest = sizes.max().unwrap_or(0).max(HANDLE).div_ceil(2).max(WORD);
         Shapes {
             by_name,
             shapes,
             requests,
+            densest,
         }
     }
 
@@ -93,6 +98,11 @@ impl Shapes {
     /// True if a call takes this message.
     pub(super) fn is_request(&self, shape: usize) -> bool {
         self.requests.contains(&shape)
+    }
+
+    /// Returns the largest number of bytes that an encoded byte adds to a structure.
+    pub(super) fn densest(&self) -> usize {
+        self.densest
     }
 
     /// Returns the bytes of an empty message of this shape.

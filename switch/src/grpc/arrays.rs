@@ -12,6 +12,7 @@ use ultima_p4runtime::v1::{CounterEntry, Index, MeterEntry, P4Data, RegisterEntr
 use super::direct::refuse_counts;
 use super::scan::Scan;
 use super::table_entry::{counter_cell, counter_data, meter_config, meter_message};
+use super::write::Edit;
 use crate::engine::{Counter, Engine, Meter, Register};
 use crate::target::Refusal;
 
@@ -32,18 +33,22 @@ fn index_message(index: u64) -> Option<Index> {
     })
 }
 
-pub(super) fn write_counter(engine: &mut Engine, entry: &CounterEntry) -> Result<(), Refusal> {
-    let counter = engine.counter_mut(entry.counter_id)?;
-    let cells = cells(entry.index, counter.cells().len())?;
+pub(super) fn write_counter(entry: &CounterEntry) -> Result<Edit, Refusal> {
+    let (id, index) = (entry.counter_id, entry.index);
     // §9.3: without data the counter is not modified; the key is checked all the same.
-    let value = entry.data.as_ref().map(counter_cell).transpose()?;
-    for index in cells {
-        match value {
-            Some(value) => counter.write(index, value)?,
-            None => counter.read(index).map(|_| ())?,
+    let value = entry.data.as_ref().map(counter_cell).transpose();
+    Edit::new(move |pipeline| {
+        let counter = pipeline.engine.counter_mut(id)?;
+        let cells = cells(index, counter.cells().len())?;
+        let value = value?;
+        for index in cells {
+            match value {
+                Some(value) => counter.write(index, value)?,
+                None => counter.read(index).map(|_| ())?,
+            }
         }
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 pub(super) fn read_counters(
@@ -68,14 +73,18 @@ pub(super) fn read_counters(
     })
 }
 
-pub(super) fn write_meter(engine: &mut Engine, entry: &MeterEntry) -> Result<(), Refusal> {
+pub(super) fn write_meter(entry: &MeterEntry) -> Result<Edit, Refusal> {
     refuse_counts(entry.counter_data.as_ref())?;
-    let meter = engine.meter_mut(entry.meter_id)?;
-    let config = entry.config.as_ref().map(meter_config).transpose()?;
-    for index in cells(entry.index, meter.cells().len())? {
-        meter.write(index, config)?;
-    }
-    Ok(())
+    let (id, index) = (entry.meter_id, entry.index);
+    let config = entry.config.as_ref().map(meter_config).transpose();
+    Edit::new(move |pipeline| {
+        let meter = pipeline.engine.meter_mut(id)?;
+        let config = config?;
+        for index in cells(index, meter.cells().len())? {
+            meter.write(index, config)?;
+        }
+        Ok(())
+    })
 }
 
 pub(super) fn read_meters(
@@ -102,20 +111,26 @@ pub(super) fn read_meters(
     })
 }
 
-pub(super) fn write_register(engine: &mut Engine, entry: &RegisterEntry) -> Result<(), Refusal> {
-    let register = engine.register_mut(entry.register_id)?;
-    let Some(Data::Bitstring(value)) = entry.data.as_ref().and_then(|data| data.data.as_ref())
-    else {
-        return Err(Refusal::invalid(format!(
-            "register {}: expected data of {} bits as a bitstring",
-            register.name(),
-            register.width()
-        )));
+pub(super) fn write_register(entry: RegisterEntry) -> Result<Edit, Refusal> {
+    let (id, index) = (entry.register_id, entry.index);
+    let value = match entry.data.and_then(|data| data.data) {
+        Some(Data::Bitstring(value)) => Some(value),
+        _ => None,
     };
-    for index in cells(entry.index, register.size())? {
-        register.write(index, value)?;
-    }
-    Ok(())
+    Edit::new(move |pipeline| {
+        let register = pipeline.engine.register_mut(id)?;
+        let Some(value) = value else {
+            return Err(Refusal::invalid(format!(
+                "register {}: expected data of {} bits as a bitstring",
+                register.name(),
+                register.width()
+            )));
+        };
+        for index in cells(index, register.size())? {
+            register.write(index, &value)?;
+        }
+        Ok(())
+    })
 }
 
 pub(super) fn read_registers(

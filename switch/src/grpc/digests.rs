@@ -6,6 +6,7 @@ use ultima_p4runtime::v1::p4_data::Data;
 use ultima_p4runtime::v1::update::Type as UpdateType;
 use ultima_p4runtime::v1::{DigestEntry, P4Data, P4StructLike};
 
+use super::write::Edit;
 use crate::digests::{DigestConfig, Digests};
 use crate::engine::DigestValue;
 use crate::target::Refusal;
@@ -27,18 +28,13 @@ pub(super) fn message(value: DigestValue) -> P4Data {
     P4Data { data: Some(data) }
 }
 
-pub(super) fn write(
-    digests: &mut Digests,
-    kind: UpdateType,
-    entry: &DigestEntry,
-) -> Result<(), Refusal> {
-    let id = entry.digest_id;
-    match kind {
-        UpdateType::Insert => digests.enable(id, config(entry)?)?,
-        UpdateType::Modify => digests.configure(id, config(entry)?)?,
-        _ => digests.disable(id)?,
-    }
-    Ok(())
+pub(super) fn write(kind: UpdateType, entry: &DigestEntry) -> Result<Edit, Refusal> {
+    let (id, config) = (entry.digest_id, config(entry));
+    Edit::new(move |pipeline| match kind {
+        UpdateType::Insert => pipeline.digests.enable(id, config?),
+        UpdateType::Modify => pipeline.digests.configure(id, config?),
+        _ => pipeline.digests.disable(id),
+    })
 }
 
 /// Reads an entry's configuration. A missing one means all zeros (§8.1).

@@ -9,19 +9,23 @@ use super::scan::Scan;
 use super::table_entry::{
     check_default, counter_cell, counter_data, key, key_message, meter_config, meter_message,
 };
-use crate::engine::{CounterCell, EntryRef, EntryView, FieldMatch, MeterConfig, Table, TableMut};
+use super::write::Edit;
+use crate::engine::{
+    CounterCell, EntryKey, EntryRef, EntryView, MeterConfig, Schema, Table, TableDeclaration,
+    TableMut,
+};
 use crate::pipeline::Pipeline;
 use crate::target::Refusal;
 
-/// The direct resources in a table entry's message.
-pub(super) struct Direct {
+/// The direct resources of a written table entry.
+pub(crate) struct Direct {
     counter: Option<CounterCell>,
     meter: Option<MeterConfig>,
 }
 
 impl Direct {
     /// Checks the direct resources before anything is written.
-    pub(super) fn of(table: &Table, message: &TableEntry) -> Result<Direct, Refusal> {
+    pub(super) fn of(table: &TableDeclaration, message: &TableEntry) -> Result<Direct, Refusal> {
         if message.counter_data.is_some() && !table.has_counter() {
             return Err(no_direct(table, "counter"));
         }
@@ -45,7 +49,7 @@ impl Direct {
     }
 
     /// True if [`Direct::write`] changes something.
-    pub(super) fn writes(&self, table: &Table) -> bool {
+    pub(super) fn writes(&self, table: &TableDeclaration) -> bool {
         self.counter.is_some() || table.has_meter()
     }
 
@@ -61,71 +65,67 @@ impl Direct {
     }
 }
 
-pub(super) fn write_counter(
-    pipeline: &mut Pipeline,
-    message: &DirectCounterEntry,
-) -> Result<(), Refusal> {
-    let target = Target::new(message.table_entry.as_ref())?;
-    let mut table = pipeline.engine.table_mut(target.table)?;
-    target.check(&table)?;
-    if !table.has_counter() {
-        return Err(no_direct(&table, "counter"));
-    }
-    // §9.3.1: without data the counter is not modified; the key is checked all the same.
-    if let Some(data) = &message.data {
-        table.set_counter(target.entry(), counter_cell(data)?)?;
-    }
-    Ok(())
+pub(super) fn write_counter(schema: &Schema, message: DirectCounterEntry) -> Result<Edit, Refusal> {
+    let target = Target::new(schema, message.table_entry)?;
+    let data = message.data.as_ref().map(counter_cell);
+    Edit::new(move |pipeline| {
+        let mut table = pipeline.engine.table_mut(target.table)?;
+        target.check(&table)?;
+        if !table.has_counter() {
+            return Err(no_direct(&table, "counter"));
+        }
+        // §9.3.1: without data the counter is not modified; the key is checked all the same.
+        if let Some(data) = data {
+            table.set_counter(target.entry(), data?)?;
+        }
+        Ok(())
+    })
 }
 
-pub(super) fn write_meter(
-    pipeline: &mut Pipeline,
-    message: &DirectMeterEntry,
-) -> Result<(), Refusal> {
+pub(super) fn write_meter(schema: &Schema, message: DirectMeterEntry) -> Result<Edit, Refusal> {
     refuse_counts(message.counter_data.as_ref())?;
-    let target = Target::new(message.table_entry.as_ref())?;
-    let mut table = pipeline.engine.table_mut(target.table)?;
-    target.check(&table)?;
-    let config = message.config.as_ref().map(meter_config).transpose()?;
-    table.set_meter(target.entry(), config)?;
-    Ok(())
+    let target = Target::new(schema, message.table_entry)?;
+    let config = message.config.as_ref().map(meter_config).transpose();
+    Edit::new(move |pipeline| {
+        let mut table = pipeline.engine.table_mut(target.table)?;
+        target.check(&table)?;
+        Ok(table.set_meter(target.entry(), config?)?)
+    })
 }
 
 /// The entry of a direct resource.
 struct Target {
     table: u32,
-    key: Vec<FieldMatch>,
-    priority: i32,
-    is_default: bool,
+    /// `None` for the default entry.
+    key: Option<EntryKey>,
 }
 
 impl Target {
-    fn new(of: Option<&TableEntry>) -> Result<Target, Refusal> {
+    fn new(schema: &Schema, of: Option<TableEntry>) -> Result<Target, Refusal> {
         let of = of.ok_or_else(|| {
             Refusal::invalid("table_entry is not set: expected the entry of the direct resource")
         })?;
         if of.is_default_action {
-            check_default(of)?;
+            check_default(&of)?;
         }
+        let given = key(of.r#match)?;
+        let table = schema.table(of.table_id)?;
+        let keyed = !of.is_default_action;
+        let key = keyed.then(|| table.encode_key(&given, of.priority));
         Ok(Target {
             table: of.table_id,
-            key: key(of.r#match.clone())?,
-            priority: of.priority,
-            is_default: of.is_default_action,
+            key: key.transpose()?,
         })
     }
 
     fn entry(&self) -> EntryRef<'_> {
-        match self.is_default {
-            true => EntryRef::Default,
-            false => EntryRef::Keyed(&self.key, self.priority),
-        }
+        self.key.as_ref().map_or(EntryRef::Default, EntryRef::Keyed)
     }
 
     /// Checks that the entry exists.
     fn check(&self, table: &Table) -> Result<(), Refusal> {
-        if !self.is_default {
-            table.get(&self.key, self.priority)?;
+        if let Some(key) = &self.key {
+            table.check(key)?;
         }
         Ok(())
     }
@@ -207,6 +207,6 @@ pub(super) fn refuse_counts(data: Option<&MeterCounterData>) -> Result<(), Refus
     }
 }
 
-fn no_direct(table: &Table, kind: &str) -> Refusal {
+fn no_direct(table: &TableDeclaration, kind: &str) -> Refusal {
     Refusal::invalid(format!("table {} has no direct {kind}", table.name()))
 }

@@ -12,10 +12,12 @@ use tokio::sync::Semaphore;
 use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::{Service, http};
-use tonic::server::NamedService;
+use tonic::server::{Grpc, NamedService};
+use ultima_p4runtime::bounded::BoundedCodec;
 use ultima_p4runtime::v1::p4_runtime_server::P4RuntimeServer;
 
 use super::Service as Calls;
+use super::write::Write;
 
 /// Longest program with its P4Info, in bytes.
 const PIPELINE_CONFIG: usize = 64 << 20;
@@ -51,6 +53,7 @@ pub(crate) struct Limited {
     stream: P4RuntimeServer<Calls>,
     read: Class,
     other: Class,
+    calls: Arc<Calls>,
 }
 
 impl Limited {
@@ -68,6 +71,7 @@ impl Limited {
             stream: server(STREAM_MESSAGE),
             read: class(REQUEST, READS, REQUEST_TIME),
             other: class(REQUEST, REQUESTS, REQUEST_TIME),
+            calls,
         }
     }
 }
@@ -76,16 +80,21 @@ type Answer = Pin<Box<dyn Future<Output = Result<http::Response<Body>, Infallibl
 
 impl Class {
     fn call(&self, request: http::Request<Body>) -> Answer {
-        let Class {
-            mut server,
-            places,
-            time,
-        } = self.clone();
+        let mut server = self.server.clone();
+        self.bound(async move { server.call(request).await })
+    }
+
+    /// Runs a call within the limits.
+    fn bound(
+        &self,
+        call: impl Future<Output = Result<http::Response<Body>, Infallible>> + Send + 'static,
+    ) -> Answer {
+        let (places, time) = (self.places.clone(), self.time);
         Box::pin(async move {
             let answer = tokio::time::timeout(time, async {
                 // Nobody closes the semaphore.
                 let _place = places.acquire().await;
-                server.call(request).await
+                call.await
             });
             answer.await.unwrap_or_else(|_| {
                 let late = format!("the call took longer than {time:?}");
@@ -109,6 +118,14 @@ impl Service<http::Request<Body>> for Limited {
             Some("SetForwardingPipelineConfig") => self.pipeline_config.call(request),
             Some("StreamChannel") => self.stream.call(request),
             Some("Read") => self.read.call(request),
+            Some("Write") => {
+                let write = Write(self.calls.clone());
+                self.other.bound(async move {
+                    let grpc = Grpc::new(BoundedCodec::default());
+                    let mut grpc = grpc.apply_max_message_size_config(Some(REQUEST), None);
+                    Ok(grpc.unary(write, request).await)
+                })
+            }
             _ => self.other.call(request),
         }
     }

@@ -27,7 +27,7 @@ use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::Semaphore;
+use tokio::sync::{RwLock, Semaphore};
 use tokio_stream::Stream;
 use tonic::transport::Server;
 use tonic::transport::server::Router;
@@ -42,6 +42,7 @@ use ultima_p4runtime::v1::{
 };
 
 use crate::datapath::Datapath;
+use crate::engine::Schema;
 use crate::forward::{Answer, CommandError, Handle};
 use crate::notify::Tallies;
 use crate::opener::PortOpener;
@@ -80,9 +81,10 @@ pub(crate) struct State {
     tallies: Arc<Tallies>,
     opener: PortOpener,
     controllers: Mutex<Controllers>,
-    /// Writes hold it shared. Reads that take several turns of the forwarding thread hold it exclusively.
-    between_writes: tokio::sync::RwLock<()>,
-    /// A read holds it before it locks `between_writes`, so that a write waits for one read at most.
+    /// The tables of the program that writes refer to, as the forwarding thread has them after the commands sent so far. Writes
+    /// hold it shared. Changes of the program, and reads that take several turns of the forwarding thread, hold it exclusively.
+    schema: RwLock<Option<Arc<Schema>>>,
+    /// A read holds it before it locks `schema`, so that a write waits for one read at most.
     reading: tokio::sync::Mutex<()>,
     /// Memory for waiting responses to reads.
     answers: Arc<Semaphore>,
@@ -106,6 +108,7 @@ impl Service {
         forwarder: Handle,
         tallies: Arc<Tallies>,
         opener: PortOpener,
+        schema: Option<Arc<Schema>>,
     ) -> Self {
         Service(Arc::new(State {
             device_id,
@@ -114,7 +117,7 @@ impl Service {
             tallies,
             opener,
             controllers: Mutex::new(Controllers::new(device_id)),
-            between_writes: tokio::sync::RwLock::default(),
+            schema: RwLock::new(schema),
             reading: tokio::sync::Mutex::default(),
             answers: answers::room(),
             adding_ports: tokio::sync::Mutex::default(),
@@ -138,22 +141,30 @@ impl Service {
     /// primary is served later (§5.3).
     fn send_as_primary<R: Send + 'static>(
         &self,
-        (device_id, role, election_id): Sender,
+        sender: &Sender,
         action: impl FnOnce(&mut Datapath) -> R + Send + 'static,
     ) -> Result<Answer<R>, Status> {
         let controllers = self.controllers();
-        controllers.check_primary(device_id, &role, election_id)?;
+        controllers.check_primary(sender)?;
         Ok(self.forwarder.send(action))
     }
 
-    /// Runs a primary's closure while no read of several turns is in progress.
-    async fn between_reads<R: Send + 'static>(
+    /// Runs a primary's closure that changes the program while no write and no read of several turns is in progress. `schema` is
+    /// the one that later writes refer to; `None` if it stays.
+    async fn change_program<R: Send + 'static>(
         &self,
-        sender: Sender,
+        sender: &Sender,
+        schema: Option<Arc<Schema>>,
         action: impl FnOnce(&mut Datapath) -> R + Send + 'static,
     ) -> Result<R, Status> {
-        let _turn = self.between_writes.read().await;
-        Ok(self.send_as_primary(sender, action)?.wait().await?)
+        let mut current = self.schema.write().await;
+        let answer = self.send_as_primary(sender, action)?;
+        // Later writes reach the forwarding thread after the closure, even if the client does not wait for its result.
+        if schema.is_some() {
+            *current = schema;
+        }
+        drop(current);
+        Ok(answer.wait().await?)
     }
 
     /// Checks a device id. In services other than P4Runtime, and for capabilities, 0 means the only device.
@@ -228,7 +239,9 @@ impl P4Runtime for Service {
         &self,
         request: Request<WriteRequest>,
     ) -> Result<Response<WriteResponse>, Status> {
-        self.write(request.into_inner()).await.map(Response::new)
+        // `Limited` serves this call without decoding all updates at once.
+        let request = request.into_inner().into();
+        self.write(request).await.map(Response::new)
     }
 
     async fn read(

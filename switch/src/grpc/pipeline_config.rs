@@ -21,17 +21,10 @@ impl Service {
         &self,
         request: SetForwardingPipelineConfigRequest,
     ) -> Result<SetForwardingPipelineConfigResponse, Status> {
-        let SetForwardingPipelineConfigRequest {
-            device_id,
-            role,
-            election_id,
-            config,
-            ..
-        } = request;
-        self.controllers()
-            .check_primary(device_id, &role, election_id)?;
+        let primary = (request.device_id, request.role, request.election_id);
+        let config = request.config;
         // The primary may change while the program is loaded, so commands are checked again.
-        let primary = (device_id, role, election_id);
+        self.controllers().check_primary(&primary)?;
         let reaper = Reaper(Handle::current());
         match Action::try_from(request.action) {
             Ok(Action::Commit) => {
@@ -44,20 +37,22 @@ impl Service {
                     let replaced = datapath.commit_saved();
                     replaced.map(|replaced| reaper.free(replaced))
                 };
-                let committed = self.between_reads(primary, commit).await?;
+                let committed = self.change_program(&primary, None, commit).await?;
                 committed.ok_or_else(no_saved)?;
             }
             // That it loads is the answer.
             Ok(Action::Verify) => reaper.free(self.load(config).await?),
             Ok(Action::VerifyAndSave) => {
                 let pipeline = self.load(config).await?;
+                let schema = pipeline.schema();
                 let save = move |datapath: &mut Datapath| reaper.free(datapath.save(pipeline));
-                self.between_reads(primary, save).await?;
+                self.change_program(&primary, schema, save).await?;
             }
             Ok(Action::VerifyAndCommit) => {
                 let pipeline = self.load(config).await?;
+                let schema = pipeline.schema();
                 let commit = move |datapath: &mut Datapath| reaper.free(datapath.commit(pipeline));
-                self.between_reads(primary, commit).await?;
+                self.change_program(&primary, schema, commit).await?;
             }
             Ok(Action::ReconcileAndCommit) => {
                 return Err(Status::unimplemented(

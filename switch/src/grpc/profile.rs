@@ -12,52 +12,52 @@ use ultima_p4runtime::v1::{
 
 use super::scan::{ENTRY, Scan, cost_of};
 use super::table_entry::{action_message, call};
+use super::write::Edit;
 use crate::config::MAX_PORT;
 use crate::engine::{ActionCall, Engine, GroupMember, GroupView, OneShot, Profile, WeightedCall};
 use crate::target::Refusal;
 
 pub(super) fn write_member(
-    engine: &mut Engine,
     update: UpdateType,
-    message: &ActionProfileMember,
-) -> Result<(), Refusal> {
-    let profile = engine.profile_mut(message.action_profile_id)?;
-    let id = message.member_id;
-    let action = || match &message.action {
-        Some(action) => Ok(call(action.clone())),
-        None => Err(Refusal::invalid(format!(
+    message: ActionProfileMember,
+) -> Result<Edit, Refusal> {
+    let (profile, id) = (message.action_profile_id, message.member_id);
+    let action = message.action.map(call).ok_or_else(|| {
+        Refusal::invalid(format!(
             "member {id} has no action: expected one of its tables' actions"
-        ))),
-    };
-    match update {
-        UpdateType::Insert => profile.insert_member(id, &action()?)?,
-        UpdateType::Modify => profile.modify_member(id, &action()?)?,
-        _ => profile.delete_member(id)?,
-    }
-    Ok(())
+        ))
+    });
+    Edit::new(move |pipeline| {
+        let profile = pipeline.engine.profile_mut(profile)?;
+        match update {
+            UpdateType::Insert => profile.insert_member(id, &action?)?,
+            UpdateType::Modify => profile.modify_member(id, &action?)?,
+            _ => profile.delete_member(id)?,
+        }
+        Ok(())
+    })
 }
 
 pub(super) fn write_group(
-    engine: &mut Engine,
     update: UpdateType,
     message: &ActionProfileGroup,
-) -> Result<(), Refusal> {
-    let profile = engine.profile_mut(message.action_profile_id)?;
-    let id = message.group_id;
-    if update == UpdateType::Delete {
-        return Ok(profile.delete_group(id)?);
-    }
+) -> Result<Edit, Refusal> {
+    let (profile, id) = (message.action_profile_id, message.group_id);
     let members = message.members.iter().map(group_member);
-    let members = members.collect::<Result<Vec<_>, _>>()?;
+    let members = members.collect::<Result<Vec<_>, _>>();
     let max_size = u32::try_from(message.max_size).map_err(|_| {
         let size = message.max_size;
         Refusal::invalid(format!("group {id}: max_size {size} is negative"))
-    })?;
-    match update {
-        UpdateType::Insert => profile.insert_group(id, members, max_size)?,
-        _ => profile.modify_group(id, members, max_size)?,
-    }
-    Ok(())
+    });
+    Edit::new(move |pipeline| {
+        let profile = pipeline.engine.profile_mut(profile)?;
+        match update {
+            UpdateType::Insert => profile.insert_group(id, members?, max_size?)?,
+            UpdateType::Modify => profile.modify_group(id, members?, max_size?)?,
+            _ => profile.delete_group(id)?,
+        }
+        Ok(())
+    })
 }
 
 /// Converts a member to a message.

@@ -44,10 +44,7 @@ impl Service {
         self.check_device(request.device_id)?;
         check_count(request.entities.len(), "entities")?;
         let requests = Arc::new(request.entities);
-        let begin = Progress {
-            request: 0,
-            scan: Scan::new(STEP),
-        };
+        let begin = Progress::of(0);
         let mut answer = Answer::new(requests.len(), self.answers.clone());
         if self
             .read_turn(&requests, begin, &mut answer)
@@ -61,7 +58,7 @@ impl Service {
         let mut answer = Answer::new(requests.len(), self.answers.clone());
         {
             let _one = self.reading.lock().await;
-            let _no_writes = self.between_writes.write().await;
+            let _no_writes = self.schema.write().await;
             let mut progress = Some(begin);
             let mut steps = 0;
             while let Some(at) = progress {
@@ -175,18 +172,14 @@ fn read_step(
         Entity::ActionProfileGroup(request) => profile::read_groups(engine, request, scan, found),
         Entity::ValueSetEntry(request) => value_set::read(engine, request, scan, found),
         Entity::DigestEntry(request) => digests::read(&pipeline.digests, request, found),
-        // Of what this switch does not have, there is none to be found by a wildcard.
-        Entity::ExternEntry(request) => none_of("extern", request.extern_type_id),
-    }
-}
-
-fn none_of(kind: &str, id: u32) -> Result<(), Refusal> {
-    match id {
-        0 => Ok(()),
-        id => Err(Refusal::new(
-            Code::NotFound,
-            format!("there is no {kind} {id:#010x}"),
-        )),
+        // A wildcard finds no externs, because this switch has none.
+        Entity::ExternEntry(request) => match request.extern_type_id {
+            0 => Ok(()),
+            id => {
+                let what = format!("there is no extern {id:#010x}");
+                Err(Refusal::new(Code::NotFound, what))
+            }
+        },
     }
 }
 

@@ -10,61 +10,64 @@ use ultima_p4runtime::v1::{
 };
 
 use super::scan::{Scan, cost_of};
+use super::write::Edit;
 use crate::config::MAX_PORT;
 use crate::engine::{CloneSession, Replica};
 use crate::pipeline::Pipeline;
 use crate::target::Refusal;
 
 pub(super) fn write(
-    pipeline: &mut Pipeline,
     update: UpdateType,
     entry: PacketReplicationEngineEntry,
-) -> Result<(), Refusal> {
+) -> Result<Edit, Refusal> {
     match entry.r#type {
-        Some(PreType::MulticastGroupEntry(group)) => write_group(pipeline, update, group),
-        Some(PreType::CloneSessionEntry(session)) => write_session(pipeline, update, session),
+        Some(PreType::MulticastGroupEntry(group)) => write_group(update, group),
+        Some(PreType::CloneSessionEntry(session)) => write_session(update, session),
         None => Err(empty()),
     }
 }
 
-fn write_group(
-    pipeline: &mut Pipeline,
-    update: UpdateType,
-    group: MulticastGroupEntry,
-) -> Result<(), Refusal> {
+fn write_group(update: UpdateType, group: MulticastGroupEntry) -> Result<Edit, Refusal> {
     let id = group.multicast_group_id;
-    let pre = pipeline.engine.pre_mut();
-    match update {
-        UpdateType::Insert => pre.insert_group(id, replicas(&group.replicas)?)?,
-        UpdateType::Modify => pre.modify_group(id, replicas(&group.replicas)?)?,
-        _ => {
+    let written = (update != UpdateType::Delete).then(|| replicas(&group.replicas));
+    let written = written.transpose()?;
+    Edit::new(move |pipeline| {
+        let pre = pipeline.engine.pre_mut();
+        let Some(replicas) = written else {
             pre.delete_group(id)?;
             pipeline.groups.remove(&id);
             return Ok(());
+        };
+        if let Some(target) = &pipeline.target {
+            target.check_room(&mut pipeline.groups.values(), &group)?;
         }
-    }
-    pipeline.groups.insert(id, group);
-    Ok(())
+        match update {
+            UpdateType::Insert => pre.insert_group(id, replicas)?,
+            _ => pre.modify_group(id, replicas)?,
+        }
+        pipeline.groups.insert(id, group);
+        Ok(())
+    })
 }
 
-fn write_session(
-    pipeline: &mut Pipeline,
-    update: UpdateType,
-    session: CloneSessionEntry,
-) -> Result<(), Refusal> {
+fn write_session(update: UpdateType, session: CloneSessionEntry) -> Result<Edit, Refusal> {
     let id = session.session_id;
-    let pre = pipeline.engine.pre_mut();
-    match update {
-        UpdateType::Insert => pre.insert_session(id, clone_session(&session)?)?,
-        UpdateType::Modify => pre.modify_session(id, clone_session(&session)?)?,
-        _ => {
+    let written = (update != UpdateType::Delete).then(|| clone_session(&session));
+    let written = written.transpose()?;
+    Edit::new(move |pipeline| {
+        let pre = pipeline.engine.pre_mut();
+        let Some(new) = written else {
             pre.delete_session(id)?;
             pipeline.sessions.remove(&id);
             return Ok(());
+        };
+        match update {
+            UpdateType::Insert => pre.insert_session(id, new)?,
+            _ => pre.modify_session(id, new)?,
         }
-    }
-    pipeline.sessions.insert(id, session);
-    Ok(())
+        pipeline.sessions.insert(id, session);
+        Ok(())
+    })
 }
 
 fn clone_session(session: &CloneSessionEntry) -> Result<CloneSession, Refusal> {

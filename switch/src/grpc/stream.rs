@@ -14,7 +14,7 @@ use ultima_p4runtime::v1::stream_message_request::Update as Request;
 use ultima_p4runtime::v1::stream_message_response::Update as Response;
 use ultima_p4runtime::v1::{
     DigestListAck, DigestListAckError, MasterArbitrationUpdate, PacketOutError, StreamError,
-    StreamMessageRequest, StreamMessageResponse, StreamOtherError, Uint128,
+    StreamMessageRequest, StreamMessageResponse, StreamOtherError,
 };
 
 use super::arbitration::{Arbitration, Notice, StreamId};
@@ -79,13 +79,8 @@ impl Controllers {
     }
 
     /// Checks that a request is from the primary.
-    pub(super) fn check_primary(
-        &self,
-        device_id: u64,
-        role: &str,
-        election_id: Option<Uint128>,
-    ) -> Result<(), Status> {
-        self.arbitration.check_primary(device_id, role, election_id)
+    pub(super) fn check_primary(&self, (device, role, id): &super::Sender) -> Result<(), Status> {
+        self.arbitration.check_primary(*device, role, *id)
     }
 
     fn join(&mut self, sender: Sender) -> (StreamId, oneshot::Receiver<()>) {
@@ -167,7 +162,7 @@ pub(super) fn open(
 }
 
 /// Serves one controller, which has `patience` for its first arbitration update.
-fn serve(
+pub(super) fn serve(
     service: Service,
     mut requests: impl Stream<Item = Result<StreamMessageRequest, Status>> + Send + Unpin + 'static,
     patience: Duration,
@@ -337,6 +332,7 @@ fn complain(end: &WeakSender, Refusal { code, message }: Refusal, details: Detai
 mod tests {
     use super::*;
     use tokio_stream::wrappers::UnboundedReceiverStream;
+    use ultima_p4runtime::v1::Uint128;
 
     use crate::forward::Forwarder;
     use crate::grpc::tests::service;

@@ -1,24 +1,31 @@
 //! Random invalid requests.
 
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::{Context, Waker};
+use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::TestCaseError;
 use prost::Message;
+use tokio_stream::StreamExt;
+use tonic::{Code, Status};
 use ultima_p4runtime::bytestring::Bytestring;
 use ultima_p4runtime::names::Names;
 use ultima_p4runtime::replication::{Replica, clone_session, multicast_group};
 use ultima_p4runtime::text;
+use ultima_p4runtime::v1::stream_message_request::Update as StreamUpdate;
 use ultima_p4runtime::v1::{
     ActionProfileGroup, ActionProfileMember, CounterData, CounterEntry, DirectCounterEntry, Entity,
-    ForwardingPipelineConfig, MeterConfig, MeterEntry, P4Data, RegisterEntry, TableEntry, Update,
-    ValueSetEntry, p4_data::Data,
+    ForwardingPipelineConfig, MasterArbitrationUpdate, MeterConfig, MeterEntry, P4Data,
+    RegisterEntry, StreamMessageRequest, TableEntry, Uint128, Update, ValueSetEntry, WriteRequest,
+    p4_data::Data,
 };
 
 use super::scan::Scan;
-use super::{Service, read, write};
-use crate::datapath::ControllerLink;
+use super::{Service, read, stream, write};
+use crate::datapath::{ControllerLink, Datapath};
 use crate::engine::Limits;
 use crate::forward::Forwarder;
 use crate::notify::{self, Tallies};
@@ -44,7 +51,10 @@ pub(super) fn service() -> (Service, Forwarder) {
         target: None,
     };
     let opener = PortOpener::new(0, None).expect("no captures");
-    (Service::new(1, loader, handle, tallies, opener), forwarder)
+    (
+        Service::new(1, loader, handle, tallies, opener, None),
+        forwarder,
+    )
 }
 
 fn pipeline() -> Pipeline {
@@ -362,4 +372,84 @@ fn all(pipeline: &Pipeline) -> Vec<ultima_p4runtime::v1::entity::Entity> {
         read_all(pipeline, &request, &mut found).expect("a wildcard finds what there is");
     }
     found
+}
+
+/// The election id of [`primary`].
+const ELECTION_ID: Option<Uint128> = Some(Uint128 { high: 0, low: 1 });
+
+/// Makes a client the primary while the returned stream lives.
+async fn primary(service: &Service) -> impl Sized {
+    let update = StreamUpdate::Arbitration(MasterArbitrationUpdate {
+        device_id: 1,
+        election_id: ELECTION_ID,
+        ..MasterArbitrationUpdate::default()
+    });
+    let update = Some(update);
+    let announced = tokio_stream::once(Ok(StreamMessageRequest { update }));
+    let requests = announced.chain(tokio_stream::pending());
+    let mut responses = stream::serve(service.clone(), requests, Duration::from_secs(60));
+    responses.next().await.expect("open").expect("primary");
+    responses
+}
+
+async fn insert(service: &Service, entity: &Entity) -> Result<(), Status> {
+    let request = WriteRequest {
+        device_id: 1,
+        election_id: ELECTION_ID,
+        updates: vec![Update::insert(entity.clone())],
+        ..WriteRequest::default()
+    };
+    service.write(request.into()).await.map(drop)
+}
+
+async fn commit(service: &Service, pipeline: Pipeline) -> Result<(), Status> {
+    let (sender, schema) = ((1, String::new(), ELECTION_ID), pipeline.schema());
+    let commit = |datapath: &mut Datapath| drop(datapath.commit(pipeline));
+    service.change_program(&sender, schema, commit).await
+}
+
+/// Starts a call, which then waits for another call or for the forwarding thread.
+fn begin(call: Pin<&mut impl Future<Output = Result<(), Status>>>) {
+    let polled = call.poll(&mut Context::from_waker(Waker::noop()));
+    assert!(polled.is_pending(), "{polled:?}");
+}
+
+#[tokio::test]
+async fn a_write_applies_to_the_program_that_it_was_translated_for() {
+    let (service, forwarder) = service();
+    let _primary = primary(&service).await;
+    let (bridged, shared) = (&entities()[0], &shared_entities()[0]);
+    // All of these calls are in progress before the forwarding thread looks at the first one. That a client does not wait for
+    // its commit changes nothing.
+    {
+        let mut abandoned = pin!(commit(&service, pipeline()));
+        begin(abandoned.as_mut());
+    }
+    let mut early = pin!(insert(&service, bridged));
+    begin(early.as_mut());
+    let mut second = pin!(commit(&service, profiles()));
+    begin(second.as_mut());
+    let mut late = pin!(insert(&service, shared));
+    begin(late.as_mut());
+    let mut wrong = pin!(insert(&service, bridged));
+    begin(wrong.as_mut());
+    let thread = std::thread::spawn(|| forwarder.run());
+    let (early, second, late, wrong) = tokio::join!(early, second, late, wrong);
+    for done in [early, second, late] {
+        done.expect("in the order of the calls");
+    }
+    wrong.expect_err("the table is the first program's");
+    service.forwarder.stop();
+    thread.join().expect("no panic").expect("no error");
+}
+
+#[test]
+fn a_write_that_was_translated_for_another_program_is_rejected() {
+    let (mut here, there) = (pipeline(), pipeline());
+    let update = Update::insert(entities()[0].clone());
+    let schema = there.engine.schema();
+    let edits = vec![write::translate(schema, None, update)];
+    let rejected = write::apply_all(&mut here, schema, edits).expect_err("another program");
+    assert_eq!(rejected.code(), Code::Aborted);
+    assert_eq!(all(&here), all(&there));
 }

@@ -5,18 +5,16 @@ use ultima_p4runtime::v1::{ValueSetEntry, ValueSetMember};
 
 use super::scan::{Scan, cost_of};
 use super::table_entry::{key, match_message};
+use super::write::Edit;
 use crate::engine::{Engine, ValueSet};
 use crate::target::Refusal;
 
 /// Replaces all members.
-pub(super) fn write(engine: &mut Engine, entry: ValueSetEntry) -> Result<(), Refusal> {
-    let set = engine.value_set_mut(entry.value_set_id)?;
-    let members = entry
-        .members
-        .into_iter()
-        .map(|member| key(member.r#match))
-        .collect::<Result<Vec<_>, _>>()?;
-    Ok(set.set(&members)?)
+pub(super) fn write(entry: ValueSetEntry) -> Result<Edit, Refusal> {
+    let id = entry.value_set_id;
+    let members = entry.members.into_iter().map(|member| key(member.r#match));
+    let members = members.collect::<Result<Vec<_>, _>>();
+    Edit::new(move |pipeline| Ok(pipeline.engine.value_set_mut(id)?.set(&members?)?))
 }
 
 /// Reads one value set, or all of them with id 0. Single members cannot be read.

@@ -1,42 +1,99 @@
 //! Write: batches of updates (P4Runtime §12).
+//!
+//! The server translates a request to [`Edit`]s. The forwarding thread only applies them.
 
-use tonic::Status;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use prost::Message;
+use tonic::server::UnaryService;
+use tonic::{Request, Response, Status};
 use ultima_p4runtime::v1::entity::Entity;
 use ultima_p4runtime::v1::update::Type as UpdateType;
 use ultima_p4runtime::v1::write_request::Atomicity;
-use ultima_p4runtime::v1::{TableEntry, Update, WriteRequest, WriteResponse};
+use ultima_p4runtime::v1::{TableEntry, Update, WriteResponse};
+use ultima_p4runtime::write::EncodedWriteRequest;
 
 use super::direct::{self, Direct};
 use super::error::batch_status;
 use super::table_entry::{check_default, entry, key};
 use super::{Service, arrays, check_count, digests, no_pipeline, profile, replication, value_set};
-use crate::datapath::Datapath;
-use crate::engine::{EntryRef, TableMut};
+use crate::engine::{EncodedEntry, EntryKey, EntryRef, Schema, TableDeclaration};
 use crate::pipeline::Pipeline;
-use crate::target::Refusal;
+use crate::target::{Refusal, Target};
+
+/// An update in the engine's types.
+pub(crate) enum Edit {
+    /// Inserts or modifies a table entry.
+    Entry {
+        table: u32,
+        inserts: bool,
+        entry: EncodedEntry,
+        direct: Option<Direct>,
+    },
+    /// Deletes the entry of a table.
+    Delete(u32, EntryKey),
+    /// Any other update.
+    Other(Apply),
+}
+
+/// Applies an update that was translated.
+type Apply = Box<dyn FnOnce(&mut Pipeline) -> Result<(), Refusal> + Send>;
 
 impl Service {
-    pub(super) async fn write(&self, request: WriteRequest) -> Result<WriteResponse, Status> {
-        let WriteRequest {
-            device_id,
-            role,
-            election_id,
-            updates,
-            atomicity,
-            ..
-        } = request;
-        check_count(updates.len(), "updates")?;
-        check_atomicity(atomicity)?;
-        let apply = move |datapath: &mut Datapath| {
+    pub(super) async fn write(
+        &self,
+        request: EncodedWriteRequest,
+    ) -> Result<WriteResponse, Status> {
+        check_count(request.updates.len(), "updates")?;
+        check_atomicity(request.atomicity)?;
+        let sender = (request.device_id, request.role, request.election_id);
+        let schema = self.schema.read().await;
+        self.controllers().check_primary(&sender)?;
+        let translated = schema.clone().ok_or_else(no_pipeline)?;
+        let target = self.loader.target.as_deref();
+        let mut edits = Vec::with_capacity(request.updates.len());
+        for update in request.updates {
+            // The gRPC specification assigns INTERNAL to messages that cannot be parsed.
+            let update = Update::decode(update);
+            let update = update.map_err(|error| Status::internal(error.to_string()))?;
+            edits.push(translate(&translated, target, update));
+        }
+        let applied = self.send_as_primary(&sender, move |datapath| {
             let pipeline = datapath.target().ok_or_else(no_pipeline)?;
-            let updates = updates.into_iter();
-            Ok(updates.map(|one| apply(pipeline, one)).collect::<Vec<_>>())
-        };
-        let sender = (device_id, role, election_id);
-        let results: Result<_, Status> = self.between_reads(sender, apply).await?;
-        batch_status(&results?)?;
+            apply_all(pipeline, &translated, edits)
+        })?;
+        batch_status(&applied.wait().await??)?;
         Ok(WriteResponse {})
     }
+}
+
+/// The call `Write`.
+pub(super) struct Write(pub(super) Arc<Service>);
+
+impl UnaryService<EncodedWriteRequest> for Write {
+    type Response = WriteResponse;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<WriteResponse>, Status>> + Send>>;
+
+    fn call(&mut self, request: Request<EncodedWriteRequest>) -> Self::Future {
+        let service = self.0.clone();
+        Box::pin(async move { service.write(request.into_inner()).await.map(Response::new) })
+    }
+}
+
+/// Applies the updates of a request, which were translated with `schema`.
+pub(super) fn apply_all(
+    pipeline: &mut Pipeline,
+    schema: &Arc<Schema>,
+    edits: Vec<Result<Edit, Refusal>>,
+) -> Result<Vec<Result<(), Refusal>>, Status> {
+    if !Arc::ptr_eq(pipeline.engine.schema(), schema) {
+        return Err(Status::aborted(
+            "the forwarding pipeline config changed during the write; write again",
+        ));
+    }
+    let edits = edits.into_iter();
+    Ok(edits.map(|edit| edit?.apply(pipeline)).collect())
 }
 
 /// Checks the atomicity of a batch (§12.3). Servers need not support more than CONTINUE_ON_ERROR.
@@ -53,15 +110,56 @@ fn check_atomicity(atomicity: i32) -> Result<(), Status> {
     }
 }
 
-/// Applies one update. A failed update changes nothing.
+/// Translates and applies one update. A failed update changes nothing.
 pub(crate) fn apply(pipeline: &mut Pipeline, update: Update) -> Result<(), Refusal> {
-    let kind = match UpdateType::try_from(update.r#type) {
-        Ok(kind) if kind != UpdateType::Unspecified => kind,
-        _ => {
-            return Err(Refusal::invalid(
-                "update type: expected INSERT, MODIFY or DELETE",
-            ));
+    let target = pipeline.target.as_deref();
+    translate(pipeline.engine.schema(), target, update)?.apply(pipeline)
+}
+
+impl Edit {
+    /// Returns an edit of something other than a table entry.
+    pub(super) fn new(
+        apply: impl FnOnce(&mut Pipeline) -> Result<(), Refusal> + Send + 'static,
+    ) -> Result<Edit, Refusal> {
+        Ok(Edit::Other(Box::new(apply)))
+    }
+
+    fn apply(self, pipeline: &mut Pipeline) -> Result<(), Refusal> {
+        let engine = &mut pipeline.engine;
+        match self {
+            Edit::Entry {
+                table,
+                inserts,
+                entry,
+                direct,
+            } => {
+                let mut table = engine.table_mut(table)?;
+                let direct = direct.and_then(|direct| Some((direct, entry.key()?.clone())));
+                match inserts {
+                    true => table.insert_encoded(entry)?,
+                    // Of a constant entry, only direct resources can change.
+                    false => table.modify_encoded(entry)?,
+                }
+                direct.map_or(Ok(()), |(direct, key)| {
+                    direct.write(&mut table, EntryRef::Keyed(&key))
+                })
+            }
+            Edit::Delete(table, key) => Ok(engine.table_mut(table)?.delete_encoded(&key)?),
+            Edit::Other(apply) => apply(pipeline),
         }
+    }
+}
+
+/// Translates an update to the engine's types.
+pub(super) fn translate(
+    schema: &Schema,
+    target: Option<&dyn Target>,
+    update: Update,
+) -> Result<Edit, Refusal> {
+    let kind = UpdateType::try_from(update.r#type).ok();
+    let Some(kind) = kind.filter(|kind| *kind != UpdateType::Unspecified) else {
+        let what = "update type: expected INSERT, MODIFY or DELETE";
+        return Err(Refusal::invalid(what));
     };
     let entity = update.entity.and_then(|entity| entity.entity);
     let Some(mut entity) = entity else {
@@ -69,43 +167,33 @@ pub(crate) fn apply(pipeline: &mut Pipeline, update: Update) -> Result<(), Refus
             "the entity is empty: expected a table entry or another entity",
         ));
     };
-    if let Some(target) = &pipeline.target {
-        target.admit(&mut pipeline.groups.values(), kind, &mut entity)?;
+    if let Some(target) = target {
+        target.admit(kind, &mut entity)?;
+    }
+    let permanent = match &entity {
+        Entity::DirectCounterEntry(_) => Some("direct counter"),
+        Entity::DirectMeterEntry(_) => Some("direct meter"),
+        Entity::CounterEntry(_) => Some("counter"),
+        Entity::MeterEntry(_) => Some("meter"),
+        Entity::RegisterEntry(_) => Some("register"),
+        Entity::ValueSetEntry(_) => Some("value set"),
+        _ => None,
+    };
+    if let Some(what) = permanent {
+        only_modify(kind, what)?;
     }
     match entity {
-        Entity::TableEntry(entry) => write_table_entry(pipeline, kind, entry),
-        Entity::PacketReplicationEngineEntry(entry) => replication::write(pipeline, kind, entry),
-        Entity::DirectCounterEntry(entry) => {
-            only_modify(kind, "direct counter")?;
-            direct::write_counter(pipeline, &entry)
-        }
-        Entity::DirectMeterEntry(entry) => {
-            only_modify(kind, "direct meter")?;
-            direct::write_meter(pipeline, &entry)
-        }
-        Entity::CounterEntry(entry) => {
-            only_modify(kind, "counter")?;
-            arrays::write_counter(&mut pipeline.engine, &entry)
-        }
-        Entity::MeterEntry(entry) => {
-            only_modify(kind, "meter")?;
-            arrays::write_meter(&mut pipeline.engine, &entry)
-        }
-        Entity::RegisterEntry(entry) => {
-            only_modify(kind, "register")?;
-            arrays::write_register(&mut pipeline.engine, &entry)
-        }
-        Entity::ActionProfileMember(member) => {
-            profile::write_member(&mut pipeline.engine, kind, &member)
-        }
-        Entity::ActionProfileGroup(group) => {
-            profile::write_group(&mut pipeline.engine, kind, &group)
-        }
-        Entity::ValueSetEntry(entry) => {
-            only_modify(kind, "value set")?;
-            value_set::write(&mut pipeline.engine, entry)
-        }
-        Entity::DigestEntry(entry) => digests::write(&mut pipeline.digests, kind, &entry),
+        Entity::TableEntry(entry) => translate_entry(schema, kind, entry),
+        Entity::PacketReplicationEngineEntry(entry) => replication::write(kind, entry),
+        Entity::DirectCounterEntry(entry) => direct::write_counter(schema, entry),
+        Entity::DirectMeterEntry(entry) => direct::write_meter(schema, entry),
+        Entity::CounterEntry(entry) => arrays::write_counter(&entry),
+        Entity::MeterEntry(entry) => arrays::write_meter(&entry),
+        Entity::RegisterEntry(entry) => arrays::write_register(entry),
+        Entity::ActionProfileMember(member) => profile::write_member(kind, member),
+        Entity::ActionProfileGroup(group) => profile::write_group(kind, &group),
+        Entity::ValueSetEntry(entry) => value_set::write(entry),
+        Entity::DigestEntry(entry) => digests::write(kind, &entry),
         Entity::ExternEntry(_) => Err(Refusal::unimplemented(
             "this switch has no externs beyond v1model's",
         )),
@@ -122,57 +210,47 @@ fn only_modify(kind: UpdateType, what: &str) -> Result<(), Refusal> {
     )))
 }
 
-fn write_table_entry(
-    pipeline: &mut Pipeline,
+fn translate_entry(
+    schema: &Schema,
     kind: UpdateType,
     message: TableEntry,
-) -> Result<(), Refusal> {
-    let mut table = pipeline.engine.table_mut(message.table_id)?;
+) -> Result<Edit, Refusal> {
+    let table = schema.table(message.table_id)?;
     if message.is_const {
         return Err(Refusal::invalid(
             "is_const: only the program makes entries constant",
         ));
     }
     if message.is_default_action {
-        return write_default_entry(&mut table, kind, message);
+        return translate_default_entry(table, kind, message);
     }
     // §9.1: of an entry to delete, only the key is looked at.
     if kind == UpdateType::Delete {
-        return Ok(table.delete(&key(message.r#match)?, message.priority)?);
+        let key = table.encode_key(&key(message.r#match)?, message.priority)?;
+        return Ok(Edit::Delete(table.id(), key));
     }
     if message.time_since_last_hit.is_some() {
         return Err(Refusal::invalid(
             "time_since_last_hit: it can only be read, leave it unset",
         ));
     }
-    let direct = Direct::of(&table, &message)?;
-    let new = entry(message)?;
-    let of = direct
-        .writes(&table)
-        .then(|| (new.key.clone(), new.priority));
-    match kind {
-        UpdateType::Insert => table.insert(new)?,
-        // Of a constant entry, only direct resources can change.
-        _ => table.modify(new)?,
-    }
-    match of {
-        Some((key, priority)) => direct.write(&mut table, EntryRef::Keyed(&key, priority)),
-        None => Ok(()),
-    }
+    let direct = Direct::of(table, &message)?;
+    let direct = direct.writes(table).then_some(direct);
+    Ok(Edit::Entry {
+        table: table.id(),
+        inserts: kind == UpdateType::Insert,
+        entry: table.encode_entry(entry(message)?),
+        direct,
+    })
 }
 
-/// Writes the default entry, which always exists. Without an action it returns to the program's (§9.1.3).
-fn write_default_entry(
-    table: &mut TableMut,
+/// Translates an update of the default entry, which always exists. Without an action it returns to the program's (§9.1.3).
+fn translate_default_entry(
+    table: &TableDeclaration,
     kind: UpdateType,
     message: TableEntry,
-) -> Result<(), Refusal> {
-    if kind != UpdateType::Modify {
-        let kind = kind.as_str_name();
-        return Err(Refusal::invalid(format!(
-            "{kind} of a default entry: expected MODIFY, since it always exists"
-        )));
-    }
+) -> Result<Edit, Refusal> {
+    only_modify(kind, "default entry")?;
     check_default(&message)?;
     if message.idle_timeout_ns != 0 || message.time_since_last_hit.is_some() {
         return Err(Refusal::invalid("a default entry has no idle timeout"));
@@ -180,6 +258,10 @@ fn write_default_entry(
     let direct = Direct::of(table, &message)?;
     let is_set = message.action.is_some();
     let new = is_set.then(|| entry(message)).transpose()?;
-    table.set_default(new)?;
-    direct.write(table, EntryRef::Default)
+    let table = table.id();
+    Edit::new(move |pipeline| {
+        let mut table = pipeline.engine.table_mut(table)?;
+        table.set_default(new)?;
+        direct.write(&mut table, EntryRef::Default)
+    })
 }

@@ -472,6 +472,8 @@ fn direct_counters_and_meters_belong_to_entries() {
     testbed.insert(table, &[exact(1)], "Serve.mark", &[0x33]);
     testbed.insert(table, &[exact(2)], "Serve.mark", &[0x44]);
     let (id, key) = (testbed.table(table), testbed.key(table, &[Some(exact(1))]));
+    let encoded = testbed.engine.table(id).unwrap().encode_key(&key, 0);
+    let encoded = encoded.unwrap();
     let config = MeterConfig {
         cir: 1,
         cburst: 1,
@@ -482,7 +484,7 @@ fn direct_counters_and_meters_belong_to_entries() {
         .engine
         .table_mut(id)
         .unwrap()
-        .set_meter(EntryRef::Keyed(&key, 0), Some(config))
+        .set_meter(EntryRef::Keyed(&encoded), Some(config))
         .unwrap();
     assert_eq!(
         send(&mut testbed, 10, 1, 5)[0],
@@ -534,7 +536,7 @@ fn direct_counters_and_meters_belong_to_entries() {
         .engine
         .table_mut(id)
         .unwrap()
-        .set_counter(EntryRef::Keyed(&key, 0), cell)
+        .set_counter(EntryRef::Keyed(&encoded), cell)
         .unwrap();
     assert_eq!(
         testbed
@@ -547,11 +549,12 @@ fn direct_counters_and_meters_belong_to_entries() {
         Some(cell)
     );
     let other = testbed.key(table, &[Some(exact(9))]);
+    let other = testbed.engine.table(id).unwrap().encode_key(&other, 0);
     let missing = testbed
         .engine
         .table_mut(id)
         .unwrap()
-        .set_counter(EntryRef::Keyed(&other, 0), cell);
+        .set_counter(EntryRef::Keyed(&other.unwrap()), cell);
     assert_eq!(missing.unwrap_err().kind(), ErrorKind::NotFound);
 }
 

@@ -140,9 +140,8 @@ impl Target {
             }),
         ) = (self.chip(), &mut update.entity)
         {
-            let mut no_groups = std::iter::empty();
             let tofino: &dyn switch::Target = &Tofino(chip);
-            tofino.admit(&mut no_groups, kind, entity).unwrap();
+            tofino.admit(kind, entity).unwrap();
         }
     }
 }

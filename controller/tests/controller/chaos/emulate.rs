@@ -4,7 +4,7 @@ use tonic::Status;
 use ultima_emulation::Tofino;
 use ultima_p4runtime::tofino::TofinoProgram;
 use ultima_p4runtime::v1::packet_replication_engine_entry::Type;
-use ultima_p4runtime::v1::{Entity, SetForwardingPipelineConfigRequest, Update, entity};
+use ultima_p4runtime::v1::{Entity, SetForwardingPipelineConfigRequest, Update, entity, update};
 use ultima_switch::target::{Refusal, Target as _};
 
 use super::State;
@@ -45,6 +45,14 @@ pub fn admit(target: Target, state: &State, update: &mut Update) -> Result<(), R
     else {
         return Ok(());
     };
+    let tofino = Tofino(chip);
+    tofino.admit(kind, entity)?;
+    let entity::Entity::PacketReplicationEngineEntry(entry) = entity else {
+        return Ok(());
+    };
+    let Some(Type::MulticastGroupEntry(group)) = &entry.r#type else {
+        return Ok(());
+    };
     let mut groups = state.held.values().filter_map(|held| match &held.entity {
         Some(entity::Entity::PacketReplicationEngineEntry(entry)) => match &entry.r#type {
             Some(Type::MulticastGroupEntry(group)) => Some(group),
@@ -52,5 +60,8 @@ pub fn admit(target: Target, state: &State, update: &mut Update) -> Result<(), R
         },
         _ => None,
     });
-    Tofino(chip).admit(&mut groups, kind, entity)
+    match kind {
+        update::Type::Delete => Ok(()),
+        _ => tofino.check_room(&mut groups, group),
+    }
 }

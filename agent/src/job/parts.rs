@@ -3,16 +3,17 @@
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use ultima_host::{ClosedBy, Coding, Collective, Error, Gather, OperationId, Outcome, Taken};
+use ultima_host::{ClosedBy, Coding, Collective, Error, OperationId, Outcome, Taken};
 
 use super::pending::Reduced;
+use super::sequence::Terms;
 
 /// Buckets have numbers below this. Part *p* of bucket *b* is an operation of its own, of bucket 4095 *p* + *b*. The number
 /// is odd, so that a switch counts the losses of 16 parts apart: it looks at four bits of a bucket's number.
 pub(super) const BUCKETS: u16 = 4095;
 /// Parts of a bucket, at most.
 const MOST: usize = 16;
-/// Values of a part, at least. Shorter ones gain nothing.
+/// Values of a part, at least, but for [`ALIGNED`]. Shorter ones gain nothing.
 const VALUES: usize = 1 << 19;
 /// Parts begin at multiples of this many values, so that only the last one has blocks that are padded.
 const ALIGNED: usize = 1 << Coding::MAX_LOG2_BLOCK;
@@ -43,22 +44,6 @@ fn range(len: usize, count: usize, number: usize) -> Range<usize> {
         false => len * number / count / ALIGNED * ALIGNED,
     };
     begin(number)..begin(number + 1)
-}
-
-/// Settings of the operations that start next.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Terms {
-    pub(super) loss_scale: f32,
-    pub(super) gather: Gather,
-    pub(super) deadline: Duration,
-}
-
-impl Terms {
-    pub(super) fn apply(&self, collective: &mut Collective) {
-        collective.set_loss_scale(self.loss_scale);
-        collective.set_gather(self.gather);
-        collective.set_deadline(self.deadline);
-    }
 }
 
 /// A large bucket in progress. Every rank averages its parts in the same order.

@@ -1,10 +1,29 @@
-//! Ids and loss scales of a job's operations, from the order of calls.
+//! Ids and settings of a job's operations, from the order of calls.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
-use ultima_host::{Config, OperationId};
+use ultima_host::{Collective, Config, Gather, OperationId};
 
-use super::parts::Terms;
+/// Settings of the operations that start next.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Terms {
+    /// The factor of gradients.
+    pub(super) loss_scale: f32,
+    /// This rank's delivery of its results.
+    pub(super) gather: Gather,
+    /// The deadline of bounded operations.
+    pub(super) deadline: Duration,
+}
+
+impl Terms {
+    /// Sets what operations have that start from now on.
+    pub(super) fn apply(&self, collective: &mut Collective) {
+        collective.set_loss_scale(self.loss_scale);
+        collective.set_gather(self.gather);
+        collective.set_deadline(self.deadline);
+    }
+}
 
 /// Assigns ids. Ranks that make the same calls in the same order assign the same ids.
 #[derive(Debug)]
@@ -57,8 +76,6 @@ impl Sequence {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]

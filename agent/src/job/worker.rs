@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 use ultima_host::{Error, Exact, ExactOutcome, OperationId, Outcome, Report, Taken};
 
 use super::JobError;
-use super::parts::{Parts, Terms};
+use super::parts::Parts;
 use super::pending::{Completer, Reduced};
 use super::rendezvous::Place;
+use super::sequence::Terms;
 
 /// A message to the thread.
 pub(super) enum Message {

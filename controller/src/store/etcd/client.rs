@@ -7,20 +7,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use backon::{ConstantBuilder, Retryable as _};
+use etcd_client::{ConnectOptions, GetOptions, KeyValue, Txn, TxnOpResponse, TxnResponse};
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
-use tonic::metadata::{AsciiMetadataValue, MetadataValue};
 use tonic::transport::Channel;
-use tonic::{Code, Request, Response, Status};
+use tonic::{Code, Status};
 use ultima_grpc::transport::{self, one_line, root_cause};
 
 use super::Config;
-use super::v3::auth_client::AuthClient;
-use super::v3::kv_client::KvClient;
-use super::v3::lease_client::LeaseClient;
-use super::v3::{self, request_op};
 
 /// Timeout of one attempt at one member.
 const ATTEMPT: Duration = Duration::from_secs(1);
@@ -101,16 +97,17 @@ pub(super) fn pauses() -> ConstantBuilder {
 }
 
 /// Makes a call.
-type Ask<M, A> = fn(Channel, Request<M>) -> BoxFuture<'static, Result<Response<A>, Status>>;
+type Ask<M, A> = fn(etcd_client::Client, M) -> BoxFuture<'static, Result<A, etcd_client::Error>>;
 
-/// A client of an etcd cluster.
+/// A client of an etcd cluster. The one of etcd-client spreads calls over the members; this one stays with a member until it
+/// fails, and then asks the next one, so that a member that is stopped costs one attempt.
 pub(super) struct Client {
     pub config: Config,
     members: Vec<Channel>,
     /// The index of the member to ask.
     at: AtomicUsize,
-    /// The token of the user's session.
-    token: Mutex<Option<AsciiMetadataValue>>,
+    /// The session with a member, by its index.
+    session: Mutex<Option<(usize, etcd_client::Client)>>,
 }
 
 impl fmt::Debug for Client {
@@ -145,27 +142,28 @@ impl Client {
                 .collect::<Result<_, _>>()?,
             config,
             at: AtomicUsize::new(0),
-            token: Mutex::default(),
+            session: Mutex::default(),
         })
     }
 
-    /// Reads a range of keys, linearizably.
-    pub async fn range(
+    /// Reads a key, or with options a range of keys, linearizably.
+    pub async fn get(
         &self,
-        request: v3::RangeRequest,
+        key: Vec<u8>,
+        options: Option<GetOptions>,
         deadline: Instant,
-    ) -> Result<v3::RangeResponse, EtcdError> {
-        self.until(deadline, request, |channel, request| {
-            let mut rpc = KvClient::new(channel).max_decoding_message_size(MAX_ANSWER);
-            async move { rpc.range(request).await }.boxed()
+    ) -> Result<Vec<KeyValue>, EtcdError> {
+        self.until(deadline, (key, options), |client, (key, options)| {
+            let mut kv = client.kv_client().max_decoding_message_size(MAX_ANSWER);
+            async move { Ok(kv.get(key, options).await?.take_kvs()) }.boxed()
         })
         .await
     }
 
     /// Executes a transaction: one attempt.
-    pub async fn txn(&self, request: v3::TxnRequest) -> Result<v3::TxnResponse, EtcdError> {
-        self.attempt(request, |channel, request| {
-            async move { KvClient::new(channel).txn(request).await }.boxed()
+    pub async fn txn(&self, transaction: Txn) -> Result<TxnResponse, EtcdError> {
+        self.attempt(transaction, |client, transaction| {
+            async move { client.kv_client().txn(transaction).await }.boxed()
         })
         .await
     }
@@ -175,37 +173,33 @@ impl Client {
         let seconds = self.config.lease.as_secs();
         // A command line has no more.
         let ttl = i64::try_from(seconds).unwrap_or(i64::MAX);
-        let request = v3::LeaseGrantRequest { ttl };
-        let lease = self.until(deadline, request, |channel, request| {
-            async move { LeaseClient::new(channel).lease_grant(request).await }.boxed()
+        let lease = self.until(deadline, ttl, |client, ttl| {
+            async move { client.lease_client().grant(ttl, None).await }.boxed()
         });
         let lease = lease.await?;
-        Ok((lease.id, seconds_of(lease.ttl)))
+        let ttl = u64::try_from(lease.ttl()).unwrap_or(0);
+        Ok((lease.id(), Duration::from_secs(ttl)))
     }
 
-    /// Renews a lease. Returns its time to live; zero if it has ended.
-    pub async fn keep_alive(&self, id: i64, deadline: Instant) -> Result<Duration, EtcdError> {
-        let request = v3::LeaseKeepAliveRequest { id };
-        let lease = self.until(deadline, request, |channel, request| {
-            let ask = async move {
-                let mut rpc = LeaseClient::new(channel);
-                let answers = rpc
-                    .lease_keep_alive(request.map(tokio_stream::once))
-                    .await?;
-                let answer = answers.into_inner().message().await?;
-                let ended = || Status::unavailable("the stream has ended");
-                Ok(Response::new(answer.ok_or_else(ended)?))
+    /// Renews a lease for its time to live. Returns false if it has ended.
+    pub async fn keep_alive(&self, id: i64, deadline: Instant) -> Result<bool, EtcdError> {
+        self.until(deadline, id, |client, id| {
+            let renewed = async move {
+                match client.lease_client().keep_alive(id).await {
+                    Ok(_) => Ok(true),
+                    Err(etcd_client::Error::LeaseKeepAliveError(_)) => Ok(false),
+                    Err(error) => Err(error),
+                }
             };
-            ask.boxed()
-        });
-        Ok(seconds_of(lease.await?.ttl))
+            renewed.boxed()
+        })
+        .await
     }
 
     /// Ends a lease, and with it its keys.
     pub async fn revoke(&self, id: i64, deadline: Instant) -> Result<(), EtcdError> {
-        let request = v3::LeaseRevokeRequest { id };
-        let revoked = self.until(deadline, request, |channel, request| {
-            async move { LeaseClient::new(channel).lease_revoke(request).await }.boxed()
+        let revoked = self.until(deadline, id, |client, id| {
+            async move { client.lease_client().revoke(id).await }.boxed()
         });
         revoked.await.map(drop)
     }
@@ -223,37 +217,21 @@ impl Client {
         attempt.retry(pauses()).when(is_early).await
     }
 
+    /// Asks the member at hand. The next attempt is for the next one if there is no answer.
     async fn attempt<M, A>(&self, message: M, ask: Ask<M, A>) -> Result<A, EtcdError> {
         let at = self.at.load(Ordering::Relaxed);
-        let attempted = self.attempt_at(at, message, ask).await;
-        if attempted.as_ref().is_err_and(EtcdError::is_no_answer) {
-            self.at.store(at + 1, Ordering::Relaxed);
-        }
-        attempted
-    }
-
-    /// Asks the member with this index.
-    async fn attempt_at<M, A>(
-        &self,
-        at: usize,
-        message: M,
-        ask: Ask<M, A>,
-    ) -> Result<A, EtcdError> {
-        let channel = self.members[at % self.members.len()].clone();
-        self.log_in(&channel, at).await?;
-        let request = self.request(message).await;
-        let status = match timeout(ATTEMPT, ask(channel, request)).await {
-            Ok(Ok(answer)) => return Ok(answer.into_inner()),
-            Ok(Err(status)) => status,
+        let options = self.options()?;
+        let asked = async { ask(self.session(at, options).await?, message).await };
+        let status = match timeout(ATTEMPT, asked).await {
+            Ok(Ok(answer)) => return Ok(answer),
+            Ok(Err(etcd_client::Error::GRpcStatus(status))) => status,
+            Ok(Err(error)) => Status::unknown(error.to_string()),
             Err(_) => Status::deadline_exceeded(format!("no answer within {ATTEMPT:?}")),
         };
         let (name, reason) = (self.config.name(), self.reason(at, &status));
         match status.code() {
-            // The session has ended, or etcd's users have changed since its token was signed.
-            Code::Unauthenticated => *self.token.lock().await = None,
-            Code::InvalidArgument if status.message().contains("auth store is old") => {
-                *self.token.lock().await = None;
-            }
+            // etcd's users have changed since the session began.
+            Code::InvalidArgument if status.message().contains("auth store is old") => {}
             Code::InvalidArgument
             | Code::PermissionDenied
             | Code::FailedPrecondition
@@ -263,6 +241,9 @@ impl Client {
             | Code::NotFound => return Err(EtcdError::Rejected { name, reason }),
             _ => {}
         }
+        // It may have ended at etcd.
+        *self.session.lock().await = None;
+        self.at.store(at + 1, Ordering::Relaxed);
         Err(EtcdError::NoAnswer { name, reason })
     }
 
@@ -273,87 +254,43 @@ impl Client {
         format!("{endpoint}: {cause}")
     }
 
-    /// Begins a session of the user, if there is one.
-    async fn log_in(&self, channel: &Channel, at: usize) -> Result<(), EtcdError> {
+    /// The options of sessions: only members that belong to the majority of the cluster answer.
+    fn options(&self) -> Result<ConnectOptions, EtcdError> {
+        let options = ConnectOptions::new().with_require_leader(true);
         let Some((name, file)) = &self.config.user else {
-            return Ok(());
+            return Ok(options);
         };
-        let mut token = self.token.lock().await;
-        if token.is_some() {
-            return Ok(());
-        }
         let password = fs::read_to_string(file).map_err(|reason| EtcdError::Password {
             path: file.clone(),
             reason,
         })?;
-        let request = v3::AuthenticateRequest {
-            name: name.clone(),
-            password: password.trim_end_matches(['\r', '\n']).to_owned(),
-        };
-        let mut rpc = AuthClient::new(channel.clone());
-        let status = match timeout(ATTEMPT, rpc.authenticate(request)).await {
-            Ok(Ok(session)) => {
-                // Tokens are ASCII.
-                *token = MetadataValue::try_from(session.into_inner().token).ok();
-                return Ok(());
-            }
-            Ok(Err(status)) => status,
-            Err(_) => Status::deadline_exceeded("no answer to Authenticate"),
-        };
-        let (name, reason) = (self.config.name(), self.reason(at, &status));
-        Err(match status.code() {
-            Code::InvalidArgument | Code::FailedPrecondition => {
-                EtcdError::Rejected { name, reason }
-            }
-            _ => EtcdError::NoAnswer { name, reason },
-        })
+        Ok(options.with_user(name, password.trim_end_matches(['\r', '\n'])))
     }
 
-    /// A request with the session's token, for a member that belongs to the majority of the cluster.
-    async fn request<T>(&self, message: T) -> Request<T> {
-        let mut request = Request::new(message);
-        let metadata = request.metadata_mut();
-        metadata.insert("hasleader", MetadataValue::from_static("true"));
-        if let Some(token) = &*self.token.lock().await {
-            metadata.insert("token", token.clone());
+    /// The session with the member of this index. A new one begins with the user's login, if there is a user.
+    async fn session(
+        &self,
+        at: usize,
+        options: ConnectOptions,
+    ) -> Result<etcd_client::Client, etcd_client::Error> {
+        let mut session = self.session.lock().await;
+        match &*session {
+            Some((of, client)) if *of == at => Ok(client.clone()),
+            _ => {
+                let channel = self.members[at % self.members.len()].clone();
+                let channel = etcd_client::Channel::Tonic(channel);
+                let client = etcd_client::Client::from_channel(channel, Some(options)).await?;
+                *session = Some((at, client.clone()));
+                Ok(client)
+            }
         }
-        request
     }
 }
 
-fn seconds_of(ttl: i64) -> Duration {
-    Duration::from_secs(u64::try_from(ttl).unwrap_or(0))
-}
-
-/// An operation that reads a key.
-pub(super) fn read_of(key: Vec<u8>) -> v3::RequestOp {
-    let range = v3::RangeRequest {
-        key,
-        range_end: Vec::new(),
-    };
-    let request = Some(request_op::Request::RequestRange(range));
-    v3::RequestOp { request }
-}
-
-/// An operation that writes a key; with a lease the key ends with it.
-pub(super) fn put_of(key: Vec<u8>, value: Vec<u8>, lease: i64) -> v3::RequestOp {
-    let put = v3::PutRequest { key, value, lease };
-    let request = Some(request_op::Request::RequestPut(put));
-    v3::RequestOp { request }
-}
-
-/// An operation that deletes a key.
-pub(super) fn delete_of(key: Vec<u8>) -> v3::RequestOp {
-    let delete = v3::DeleteRangeRequest { key };
-    let request = Some(request_op::Request::RequestDeleteRange(delete));
-    v3::RequestOp { request }
-}
-
-/// The keys that the operations of a transaction have read, in the order of the operations.
-pub(super) fn reads_of(answer: v3::TxnResponse) -> impl Iterator<Item = Option<v3::KeyValue>> {
-    use v3::response_op::Response;
-    answer.responses.into_iter().map(|it| match it.response {
-        Some(Response::ResponseRange(range)) => range.kvs.into_iter().next(),
+/// The key that the operation of this index has read in a transaction.
+pub(super) fn read_by(answer: &TxnResponse, at: usize) -> Option<KeyValue> {
+    match answer.op_responses().into_iter().nth(at)? {
+        TxnOpResponse::Get(mut read) => read.take_kvs().pop(),
         _ => None,
-    })
+    }
 }

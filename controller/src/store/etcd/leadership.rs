@@ -4,12 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backon::Retryable as _;
+use etcd_client::{Compare, CompareOp, KeyValue, PutOptions, Txn, TxnOp};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::client::{Client, EtcdError, pauses, put_of, read_of, reads_of};
-use super::v3::compare::{CompareResult, CompareTarget, TargetUnion};
-use super::v3::{self, Compare};
+use super::client::{Client, EtcdError, pauses, read_by};
 use super::{Config, Leader};
 use crate::p4rt::election_id_of;
 
@@ -186,12 +185,9 @@ impl Election {
 
     /// Reads the leader's key.
     async fn leader(&self, deadline: Instant) -> Result<Option<Leader>, EtcdError> {
-        let range = v3::RangeRequest {
-            key: self.client.config.key("leader"),
-            range_end: Vec::new(),
-        };
-        let answer = self.client.range(range, deadline).await?;
-        Ok(answer.kvs.first().map(leader_of))
+        let key = self.client.config.key("leader");
+        let keys = self.client.get(key, None, deadline).await?;
+        Ok(keys.first().map(leader_of))
     }
 
     /// Why this controller should not follow that leader: it would rewrite the switches.
@@ -219,30 +215,27 @@ impl Election {
         let asked = Instant::now();
         let (lease, ttl) = client.grant(deadline).await?;
         let value = serde_json::to_vec(&self.candidate).expect("numbers and a name");
-        let request = v3::TxnRequest {
-            compare: vec![Compare {
-                result: CompareResult::Equal.into(),
-                target: CompareTarget::Create.into(),
-                key: key.clone(),
-                target_union: Some(TargetUnion::CreateRevision(0)),
-            }],
-            success: vec![put_of(key.clone(), value, lease)],
-            failure: vec![read_of(key)],
-        };
+        let options = PutOptions::new().with_lease(lease);
+        let transaction = Txn::new()
+            .when([Compare::create_revision(key.clone(), CompareOp::Equal, 0)])
+            .and_then([TxnOp::put(key.clone(), value, Some(options))])
+            .or_else([TxnOp::get(key, None)]);
         let is_early = |error: &EtcdError| error.is_no_answer() && Instant::now() < deadline;
-        let attempt = || client.txn(request.clone());
+        let attempt = || client.txn(transaction.clone());
         let answer = attempt.retry(pauses()).when(is_early).await?;
-        let revision = match answer.succeeded {
-            true => answer.header.unwrap_or_default().revision,
+        let revision = match answer.succeeded() {
+            true => answer.header().map_or(0, |header| header.revision()),
             false => {
-                let leader = reads_of(answer).next().flatten().unwrap_or_default();
-                if leader.lease != lease {
-                    // Best effort: it ends by itself.
-                    let _ = client.revoke(lease, deadline).await;
-                    return Ok(Err(leader_of(&leader)));
+                let leader = read_by(&answer, 0);
+                match leader {
+                    // An attempt whose answer was lost.
+                    Some(key) if key.lease() == lease => key.create_revision(),
+                    key => {
+                        // Best effort: it ends by itself.
+                        let _ = client.revoke(lease, deadline).await;
+                        return Ok(Err(key.as_ref().map(leader_of).unwrap_or_default()));
+                    }
                 }
-                // An attempt whose answer was lost.
-                leader.create_revision
             }
         };
         let until = watch::Sender::new(Some(asked + ttl - margin(ttl)));
@@ -256,8 +249,8 @@ impl Election {
     }
 }
 
-fn leader_of(key: &v3::KeyValue) -> Leader {
-    serde_json::from_slice(&key.value).unwrap_or_default()
+fn leader_of(key: &KeyValue) -> Leader {
+    serde_json::from_slice(key.value()).unwrap_or_default()
 }
 
 /// The time between the end of the lead and the end of the lease: it covers the stop, and clocks that run at different
@@ -280,19 +273,14 @@ async fn renew(client: Arc<Client>, lease: i64, ttl: Duration, leadership: Leade
         let asked = Instant::now();
         // The lease outlives a key that was deleted by hand, and another controller may lead then.
         let renewed = async {
-            let key = v3::RangeRequest {
-                key: client.config.key("leader"),
-                range_end: Vec::new(),
-            };
-            let key = client.range(key, until).await?;
-            let has_key = key.kvs.first().is_some_and(|key| key.lease == lease);
-            match has_key {
+            let keys = client.get(client.config.key("leader"), None, until).await?;
+            match keys.first().is_some_and(|key| key.lease() == lease) {
                 true => client.keep_alive(lease, until).await,
-                false => Ok(Duration::ZERO),
+                false => Ok(false),
             }
         };
         match renewed.await {
-            Ok(ttl) if !ttl.is_zero() => {
+            Ok(true) => {
                 leadership.until.send_if_modified(|known| {
                     let is_held = known.is_some();
                     if is_held {
@@ -301,7 +289,7 @@ async fn renew(client: Arc<Client>, lease: i64, ttl: Duration, leadership: Leade
                     is_held
                 });
             }
-            Ok(_) => {
+            Ok(false) => {
                 tracing::warn!("the leader's key or its lease is gone; stepping down");
                 break;
             }

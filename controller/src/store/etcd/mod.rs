@@ -34,28 +34,6 @@ pub(crate) use leadership::Election;
 pub use leadership::Leadership;
 pub(crate) use shared::{Shared, read};
 
-/// Messages and clients of etcd's API.
-// The names are etcd's.
-#[allow(missing_docs, clippy::enum_variant_names)]
-mod v3 {
-    use std::fmt;
-
-    tonic::include_proto!("etcdserverpb");
-
-    /// Omits values, which may contain jobs' keys.
-    macro_rules! debug_by_key {
-        ($($message:ident),*) => {$(
-            impl fmt::Debug for $message {
-                fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                    let key = String::from_utf8_lossy(&self.key);
-                    f.debug_tuple(stringify!($message)).field(&key).finish()
-                }
-            }
-        )*};
-    }
-    debug_by_key!(KeyValue, PutRequest, Compare);
-}
-
 /// Default of [`Config::lease`].
 pub const LEASE: Duration = Duration::from_secs(3);
 

@@ -6,12 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backon::Retryable as _;
+use etcd_client::{Compare, CompareOp, GetOptions, Txn, TxnOp};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use super::client::{Client, EtcdError, delete_of, pauses, put_of, read_of, reads_of};
-use super::v3::compare::{CompareResult, CompareTarget, TargetUnion};
-use super::v3::{self, Compare, RequestOp};
+use super::client::{Client, EtcdError, pauses, read_by};
 use super::{Election, Leadership};
 use crate::store::change::{text, text_over};
 use crate::store::{Change, Store, StoreError, Stored, THIS_FORM, new_id};
@@ -63,11 +62,7 @@ impl Store for Shared {
         }
         if stored.id == 0 {
             stored.id = new_id();
-            let id = put_of(
-                self.client.config.key("id"),
-                stored.id.to_string().into_bytes(),
-                0,
-            );
+            let id = TxnOp::put(self.client.config.key("id"), stored.id.to_string(), None);
             self.commit(&mut known, Vec::new(), Some(id)).await?;
         }
         *self.known.lock().await = Some(known);
@@ -83,8 +78,8 @@ impl Store for Shared {
         let put = |job: &crate::store::JobRecord, text: Vec<u8>| (job.id, Some(text));
         match change {
             Change::Put(jobs) => {
-                let last = jobs.last().map(|job| job.id.to_string().into_bytes());
-                let last = last.map(|id| put_of(self.client.config.key("last_id"), id, 0));
+                let last = jobs.last().map(|job| job.id.to_string());
+                let last = last.map(|id| TxnOp::put(self.client.config.key("last_id"), id, None));
                 let jobs = jobs.iter().map(|job| put(job, text(job))).collect();
                 self.commit(known, jobs, last).await
             }
@@ -115,13 +110,13 @@ impl Store for Shared {
             Change::Drain { element, drained } => {
                 let key = self.client.config.key(&format!("drained/{element}"));
                 let operation = match drained {
-                    true => put_of(key, Vec::new(), 0),
-                    false => delete_of(key),
+                    true => TxnOp::put(key, "", None),
+                    false => TxnOp::delete(key, None),
                 };
                 self.commit(known, Vec::new(), Some(operation)).await
             }
             Change::Events(events) => {
-                let operation = put_of(self.client.config.key("events"), events.clone(), 0);
+                let operation = TxnOp::put(self.client.config.key("events"), events.clone(), None);
                 self.commit(known, Vec::new(), Some(operation)).await
             }
         }
@@ -164,48 +159,37 @@ impl Shared {
         &self,
         known: &mut Known,
         jobs: Vec<(u16, Option<Vec<u8>>)>,
-        other: Option<RequestOp>,
+        other: Option<TxnOp>,
     ) -> Result<(), StoreError> {
         let config = &self.client.config;
         let key = |rest: &str| config.key(rest);
         let name = format!("{:016x}", rand::random::<u64>()).into_bytes();
-        let mut operations = vec![put_of(key("change"), name.clone(), 0)];
+        let mut operations = vec![TxnOp::put(key("change"), name.clone(), None)];
         if !known.has_form {
-            let form = THIS_FORM.to_string().into_bytes();
-            operations.push(put_of(key("form"), form, 0));
+            operations.push(TxnOp::put(key("form"), THIS_FORM.to_string(), None));
         }
         operations.extend(other);
         operations.extend(jobs.iter().map(|(id, text)| {
             let key = key(&format!("jobs/{id:05}"));
             match text {
-                Some(text) => put_of(key, text.clone(), 0),
-                None => delete_of(key),
+                Some(text) => TxnOp::put(key, text.clone(), None),
+                None => TxnOp::delete(key, None),
             }
         }));
-        let is_equal = |of: &str, target: CompareTarget, value: TargetUnion| Compare {
-            result: CompareResult::Equal.into(),
-            target: target.into(),
-            key: key(of),
-            target_union: Some(value),
+        let leads = Compare::create_revision(key("leader"), CompareOp::Equal, self.revision());
+        let is_next = match known.change.is_empty() {
+            true => Compare::version(key("change"), CompareOp::Equal, 0),
+            false => Compare::value(key("change"), CompareOp::Equal, known.change.clone()),
         };
-        let leader = TargetUnion::CreateRevision(self.revision());
-        let last = match known.change.is_empty() {
-            true => is_equal("change", CompareTarget::Version, TargetUnion::Version(0)),
-            false => {
-                let value = TargetUnion::Value(known.change.clone());
-                is_equal("change", CompareTarget::Value, value)
-            }
-        };
-        let request = v3::TxnRequest {
-            compare: vec![is_equal("leader", CompareTarget::Create, leader), last],
-            success: operations,
-            failure: vec![read_of(key("leader")), read_of(key("change"))],
-        };
+        let transaction = Txn::new()
+            .when([leads, is_next])
+            .and_then(operations)
+            .or_else(["leader", "change"].map(|of| TxnOp::get(key(of), None)));
         if !self.leadership.holds() {
             return Err(self.lost(false));
         }
         let mut may_be_applied = false;
-        let attempt = || self.client.txn(request.clone());
+        let attempt = || self.client.txn(transaction.clone());
         let answer = attempt.retry(pauses()).when(|error| {
             may_be_applied |= error.is_no_answer();
             error.is_no_answer() && self.leadership.holds()
@@ -219,14 +203,13 @@ impl Shared {
                 return Err(self.lost(true));
             }
         };
-        if !answer.succeeded {
-            let mut read = reads_of(answer);
-            let leader = read.next().flatten().unwrap_or_default();
-            let change = read.next().flatten().unwrap_or_default();
-            if leader.create_revision != self.revision() {
+        if !answer.succeeded() {
+            let [leader, change] = [0, 1].map(|at| read_by(&answer, at));
+            let leader = leader.map_or(0, |key| key.create_revision());
+            if leader != self.revision() {
                 return Err(self.lost(may_be_applied));
             }
-            if change.value != name {
+            if change.is_none_or(|key| key.value() != name) {
                 self.leadership.end();
                 let name = config.name();
                 return Err(EtcdError::Foreign { name }.into());
@@ -259,21 +242,13 @@ pub(crate) async fn read(election: &Election) -> Result<Stored, StoreError> {
 
 async fn load(client: &Client, limit: Duration) -> Result<(Known, Stored), StoreError> {
     let config = &client.config;
-    let range = v3::RangeRequest {
-        key: config.key(""),
-        // The next character after the slash.
-        range_end: format!("{}0", config.prefix).into_bytes(),
-    };
-    let answer = client.range(range, Instant::now() + limit).await?;
-    let (mut known, mut stored) = (Known::default(), Stored::default());
     let prefix = config.key("");
-    for v3::KeyValue {
-        key,
-        value,
-        create_revision,
-        ..
-    } in answer.kvs
-    {
+    let all = Some(GetOptions::new().with_prefix());
+    let answer = client.get(prefix.clone(), all, Instant::now() + limit);
+    let (mut known, mut stored) = (Known::default(), Stored::default());
+    for record in answer.await? {
+        let create_revision = record.create_revision();
+        let (key, value) = record.into_key_value();
         let rest = key.strip_prefix(&*prefix).unwrap_or(&key);
         let rest = String::from_utf8_lossy(rest);
         let text = || String::from_utf8_lossy(&value);

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use etcd_client::{Txn, TxnOp};
 use tokio::time::Instant;
 use ultima_grpc::tls::ClientTls;
 use ultima_testing::etcd::Etcd;
 
-use super::client::{Client, delete_of, put_of};
-use super::{Config, Election, Leader, Shared, read, v3};
+use super::client::Client;
+use super::{Config, Election, Leader, Shared, read};
 use crate::store::{StoreError, Stored};
 
 /// A prefix of its own in an etcd cluster.
@@ -67,32 +68,27 @@ impl Cluster {
 
     /// Writes a key.
     pub async fn put(&self, rest: &str, value: String) {
-        self.execute(put_of(self.config.key(rest), value.into_bytes(), 0))
+        self.execute(TxnOp::put(self.config.key(rest), value, None))
             .await;
     }
 
     /// Deletes a key.
     pub async fn delete(&self, rest: &str) {
-        self.execute(delete_of(self.config.key(rest))).await;
+        self.execute(TxnOp::delete(self.config.key(rest), None))
+            .await;
     }
 
-    async fn execute(&self, operation: v3::RequestOp) {
-        let request = v3::TxnRequest {
-            success: vec![operation],
-            ..Default::default()
-        };
-        self.client().txn(request).await.unwrap();
+    async fn execute(&self, operation: TxnOp) {
+        let transaction = Txn::new().and_then([operation]);
+        self.client().txn(transaction).await.unwrap();
     }
 
     /// Reads a key.
     pub async fn get(&self, rest: &str) -> Option<Vec<u8>> {
-        let range = v3::RangeRequest {
-            key: self.config.key(rest),
-            range_end: Vec::new(),
-        };
         let deadline = Instant::now() + Duration::from_secs(5);
-        let answer = self.client().range(range, deadline).await.unwrap();
-        Some(answer.kvs.into_iter().next()?.value)
+        let client = self.client();
+        let keys = client.get(self.config.key(rest), None, deadline).await;
+        Some(keys.unwrap().first()?.value().to_vec())
     }
 
     fn client(&self) -> Arc<Client> {

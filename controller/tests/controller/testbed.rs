@@ -61,7 +61,7 @@ pub const TIMERS: Timers = Timers {
     events: Duration::from_secs(600),
     eviction_retry: Duration::from_millis(500),
     stop: Duration::from_secs(1),
-    connection: Duration::from_secs(3),
+    connection: Duration::from_secs(45),
     members: membership::MemberTimers {
         suspicion: Duration::from_millis(400),
         answer: Duration::from_secs(1),

@@ -8,12 +8,19 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::time::timeout;
+use tonic::Request;
+use tonic::client::Grpc;
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::transport::{Channel, Endpoint};
+use tonic_prost::ProstCodec;
 use ultima_controller::p4rt::{Device, ELECTION_ID, Order, SwitchClient};
 use ultima_p4::names::{job, loss, queue, replica, share, source};
 use ultima_p4runtime::names::{EntryBuilder, EntryError, Names};
 use ultima_p4runtime::v1::{
-    DigestList, MeterConfig, MulticastGroupEntry, TableEntry, Update, entity,
+    DigestList, MeterConfig, MulticastGroupEntry, TableEntry, Update, WriteRequest, WriteResponse,
+    entity,
 };
+use ultima_p4runtime::write::EncodedWriteRequest;
 use ultima_p4runtime::{config::v1::P4Info, text};
 use ultima_planner::telemetry::OperationLoss;
 
@@ -23,6 +30,9 @@ use crate::job::Job;
 /// A P4Runtime client that is the primary of one switch instead of the controller, until it is dropped.
 pub struct Operator {
     client: SwitchClient,
+    grpc: SocketAddr,
+    /// A request without updates.
+    request: WriteRequest,
     names: Names,
     digests: mpsc::Receiver<DigestList>,
 }
@@ -64,7 +74,27 @@ impl Operator {
                 .digests()
                 .expect("this is the first call of digests()"),
             client,
+            grpc,
+            request: WriteRequest {
+                device_id: device_id(switch),
+                election_id: Some(election_id.into()),
+                ..WriteRequest::default()
+            },
             names,
+        }
+    }
+
+    /// Requests that can be written often, with next to no time for the client: they are encoded once.
+    pub fn encoded<const N: usize>(&self, requests: [Vec<Update>; N]) -> EncodedWrites<N> {
+        let requests = requests.map(|updates| {
+            let empty = self.request.clone();
+            EncodedWriteRequest::from(WriteRequest { updates, ..empty })
+        });
+        let endpoint = Endpoint::from_shared(format!("http://{}", self.grpc));
+        let channel = endpoint.expect("an address").connect_lazy();
+        EncodedWrites {
+            rpc: Grpc::new(channel),
+            requests,
         }
     }
 
@@ -299,5 +329,27 @@ impl Operator {
             .write(updates, Order::AsGiven)
             .await
             .unwrap_or_else(|error| panic!("{error}"));
+    }
+}
+
+/// Encoded requests to one switch.
+pub struct EncodedWrites<const N: usize> {
+    rpc: Grpc<Channel>,
+    requests: [EncodedWriteRequest; N],
+}
+
+impl<const N: usize> EncodedWrites<N> {
+    /// Writes all of them, one after the other.
+    ///
+    /// # Panics
+    /// If the switch rejects one.
+    pub async fn write(&mut self) {
+        for request in &self.requests {
+            self.rpc.ready().await.expect("the switch is there");
+            let codec = ProstCodec::<EncodedWriteRequest, WriteResponse>::default();
+            let path = PathAndQuery::from_static("/p4.v1.P4Runtime/Write");
+            let written = self.rpc.unary(Request::new(request.clone()), path, codec);
+            written.await.unwrap_or_else(|status| panic!("{status}"));
+        }
     }
 }

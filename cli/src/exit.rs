@@ -144,7 +144,6 @@ impl Exit {
             ServeError::Switch(error) if error.is_silence() => Exit::Unavailable,
             ServeError::Switch(error) if error.is_anothers() => Exit::Rejected,
             ServeError::Switch(_) | ServeError::Keep(_) => Exit::Failure,
-            ServeError::Restore(_) => Exit::Rejected,
             ServeError::Listen { .. }
             | ServeError::NotASocket { .. }
             | ServeError::Open { .. }

@@ -1,6 +1,6 @@
 //! The job's thread: it encodes, starts and decodes operations, so that the caller's thread does not.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
@@ -121,6 +121,8 @@ pub(super) struct Worker {
     started: Vec<Started>,
     /// See [`Parts::pace`].
     pace: Option<Duration>,
+    /// With recycling, the length of each bucket, which may not change.
+    lens: BTreeMap<u16, usize>,
     /// The reason that no operation can start any more.
     failed: Option<String>,
     finish: Option<Finish>,
@@ -163,6 +165,7 @@ impl Worker {
             queue: VecDeque::new(),
             started: Vec::new(),
             pace: None,
+            lens: BTreeMap::new(),
             failed: None,
             finish: None,
             wake,
@@ -280,10 +283,17 @@ impl Worker {
         let collective = self.place.collective();
         let Operation {
             id,
-            values,
+            mut values,
             terms,
             kind,
         } = operation;
+        if matches!(kind, Kind::Bounded(_)) && collective.config().recycling.is_some() {
+            let (bucket, is) = (id.bucket, values.as_mut_slice().len());
+            let was = *self.lens.entry(bucket).or_insert(is);
+            if was != is {
+                return kind.fail(Error::Length { bucket, was, is }.into());
+            }
+        }
         terms.apply(collective);
         let started = match &kind {
             Kind::Bounded(_) => {

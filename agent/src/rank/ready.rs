@@ -113,7 +113,13 @@ async fn missing(client: &Client, ranks: &[JoinedRank]) -> String {
             _ => format!(" of {name}"),
         };
         let away = (job.members.iter()).filter(|m| m.state() != api::MemberState::Joined);
-        missing.extend(away.map(|m| format!("rank {}{of} on {}", m.rank, m.host)));
+        missing.extend(away.map(|member| {
+            let note = match member.gave_up {
+                true => " (it joined, and gave up waiting)",
+                false => "",
+            };
+            format!("rank {}{of} on {}{note}", member.rank, member.host)
+        }));
     }
     match missing.is_empty() {
         true => {

@@ -114,13 +114,13 @@ fn parts_of_another_length_with_recycling_are_an_error() {
         ..Settings::new(DEADLINE)
     };
     with_settings(2, settings, |job| {
-        let lens = [LARGE, LARGE - 200_000, LARGE];
+        const OTHER: usize = LARGE - 200_000;
+        let lens = [LARGE, OTHER, LARGE];
         let calls = lens.map(|len| job.all_reduce_bucket(0, vec![1.0; len]));
         let [first, other, last] = calls.map(|call| call.wait());
         assert!(first.expect("it ends").outcome.is_whole());
         let error = other.expect_err("another length");
-        let is_length =
-            matches!(&error, JobError::Collective(e) if matches!(**e, Error::Length { .. }));
+        let is_length = matches!(&error, JobError::Collective(e) if matches!(**e, Error::Length { bucket: 0, was: LARGE, is: OTHER }));
         assert!(is_length, "{error:?}");
         assert!(last.expect("the job continues").outcome.is_whole());
     });

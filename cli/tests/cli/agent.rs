@@ -304,6 +304,22 @@ fn a_join_timeout_names_the_missing_ranks() {
     });
 }
 
+#[test]
+fn a_join_timeout_tells_ranks_that_gave_up_from_missing_ones() {
+    with_hosts(|hosts| {
+        hosts.create("{ name: train, members: [h1, h2, h3] }");
+        let agents = [(1, "300ms"), (2, "3s")].map(|(host, limit)| {
+            let options = [&AGENT[..], &["--join-timeout", limit]].concat();
+            hosts.start(host, &options)
+        });
+        let [_, last] = agents.map(ended);
+        let errors = String::from_utf8_lossy(&last.stderr);
+        assert_eq!(last.status.code(), Some(6), "{errors}");
+        let missing = "rank 0 on h1 (it joined, and gave up waiting), rank 2 on h3\n";
+        assert!(errors.ends_with(missing), "{errors}");
+    });
+}
+
 /// h2's interface neither sends nor receives packets of full size.
 #[test]
 fn a_check_finds_an_mtu_that_is_too_small() {

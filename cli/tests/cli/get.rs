@@ -350,7 +350,7 @@ fn joins_leaves_and_fetched_keys_are_events() {
             .map(|event| ["reason", "message"].map(|field| event[field].as_str().expect("text")))
             .filter(|[reason, _]| *reason != "Created")
             .collect();
-        let [first, second] = ["rank 0 on h1, epoch 1", "rank 1 on h3, epoch 1"];
+        let [first, second] = ["rank 0 on h1", "rank 1 on h3"];
         let expected = [
             ["KeyFetched", first],
             ["Joined", first],
@@ -386,6 +386,23 @@ fn describe_shows_the_events_of_a_job_a_host_and_a_link() {
                 })
             });
         }
+    });
+}
+
+#[test]
+fn a_host_whose_port_is_down_is_a_condition_of_its_jobs() {
+    with_job(|stage, printed| {
+        let grpc = stage.testbed.grpc()[0].to_string();
+        let removed = output(&["switch", "port", "remove", "1", "--grpc", &grpc]);
+        assert!(removed.status.success(), "{removed:?}");
+        wait_until("train is degraded", || {
+            let text = printed("describe job/train");
+            let reason = "rank 0 receives nothing: port s1/1 is down";
+            let (state, events) = text.split_once("\nEVENTS:\n").unwrap_or_default();
+            state.contains("h1: degraded for ")
+                && state.contains(reason)
+                && events.contains(&format!("h1: {reason}"))
+        });
     });
 }
 

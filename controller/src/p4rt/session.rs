@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status, Streaming};
-use ultima_grpc::transport::one_line;
+use ultima_grpc::transport::{one_line, root_cause};
 use ultima_p4runtime::v1::{
     DigestList, DigestListAck, MasterArbitrationUpdate, StreamMessageRequest,
     StreamMessageResponse, Uint128, stream_message_request, stream_message_response,
@@ -195,7 +195,10 @@ impl Session {
             loop {
                 let message = next_message(&mut responses).await.unwrap_or_else(|status| {
                     Message::Mastership(Mastership::Lost {
-                        reason: one_line(status.message()),
+                        reason: match std::error::Error::source(&status) {
+                            Some(cause) => format!("the connection broke: {}", root_cause(cause)),
+                            None => one_line(status.message()),
+                        },
                     })
                 });
                 match message {

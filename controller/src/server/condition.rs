@@ -2,7 +2,7 @@
 //! decides nothing about trees and routes, which `moves` does.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use ultima_planner::fabric::damping::{Damping, DampingConfig};
 use ultima_planner::fabric::{Element, Fabric, Health, SwitchId, SwitchPort};
@@ -20,8 +20,8 @@ pub struct Condition {
     down: Health,
     /// Elements that lose the packets sent into them.
     lossy: BTreeSet<Element>,
-    /// Host ports that are down. No path avoids them.
-    hosts_down: BTreeSet<SwitchPort>,
+    /// Host ports that are down, since when. No path avoids them.
+    hosts_down: BTreeMap<SwitchPort, SystemTime>,
     /// The last state in the event log of each element that is not up there.
     logged: BTreeMap<Element, State>,
     /// The changes since the last call of [`take_changes`](Self::take_changes).
@@ -78,7 +78,7 @@ impl Condition {
             seen: BTreeMap::new(),
             down: Health::default(),
             lossy: BTreeSet::new(),
-            hosts_down: BTreeSet::new(),
+            hosts_down: BTreeMap::new(),
             logged: BTreeMap::new(),
             changes: Vec::new(),
         }
@@ -131,15 +131,19 @@ impl Condition {
     /// Records that a host's port was seen up or down. Returns true if the observation is new.
     pub fn observe_host(&mut self, port: SwitchPort, is_up: bool) -> bool {
         let (has_changed, state) = match is_up {
-            true => (self.hosts_down.remove(&port), State::Up),
-            false => (self.hosts_down.insert(port), State::Down),
+            true => (self.hosts_down.remove(&port).is_some(), State::Up),
+            false => {
+                let is_new = !self.hosts_down.contains_key(&port);
+                self.hosts_down.entry(port).or_insert_with(SystemTime::now);
+                (is_new, State::Down)
+            }
         };
         self.log(Element::Port(port), state) || has_changed
     }
 
-    /// True if a host's port is down.
-    pub fn is_host_down(&self, port: SwitchPort) -> bool {
-        self.hosts_down.contains(&port)
+    /// Since when a host's port is down; none if it is up.
+    pub fn host_down_since(&self, port: SwitchPort) -> Option<SystemTime> {
+        self.hosts_down.get(&port).copied()
     }
 
     /// The changes since the last call.
@@ -348,7 +352,7 @@ mod tests {
         let link = fabric.element_named("s1/9-s2/9").unwrap();
         let logged = [(Element::Port(host), State::Down), (link, State::Lossy)];
         condition.restore(&fabric, logged.into(), Instant::now());
-        assert!(condition.is_host_down(host) && condition.is_down(link));
+        assert!(condition.host_down_since(host).is_some() && condition.is_down(link));
         let [state] = &condition.of(&fabric, SwitchId(0))[..] else {
             panic!("the link alone")
         };

@@ -10,7 +10,7 @@ use tokio::time::{sleep, timeout};
 use ultima_planner::check::Check;
 use ultima_planner::fabric::blackhole::Blackholes;
 use ultima_planner::fabric::{Element, Fabric, Switch, SwitchId, SwitchPort};
-use ultima_planner::job::{Job, JobId, Rank};
+use ultima_planner::job::{Job, JobId, Member, Rank};
 use ultima_planner::names::some_of;
 use ultima_planner::plan::JobPlan;
 use ultima_planner::program::Program;
@@ -109,6 +109,10 @@ pub struct JobState {
     pub(super) degraded_since: Option<SystemTime>,
     /// Suspected members, in rank order.
     pub suspected: Vec<Rank>,
+    /// Members whose host's port is down, since when.
+    pub(super) ports_down: Vec<(Rank, SystemTime)>,
+    /// Free ranks whose members have just given up to wait for the others.
+    pub(super) gave_up: Vec<Rank>,
     /// The first operation of the epoch.
     pub first_operation: u32,
     /// Why the last change of members did not happen, on one line.
@@ -303,7 +307,19 @@ impl Controller {
     /// True if a job is whole: its switches have it, its members reach each other, and it was rerouted if it had to be.
     pub(super) fn has_no_condition(&self, record: &Record) -> bool {
         let is_on_its_paths = record.cut_off.is_empty() && record.stays.is_none();
-        is_on_its_paths && self.switch_conditions(record).next().is_none()
+        is_on_its_paths
+            && self.switch_conditions(record).next().is_none()
+            && self.ports_down(record).is_empty()
+    }
+
+    /// Members of a job whose host's port is down, since when. The lock of the condition is the inner one.
+    fn ports_down(&self, record: &Record) -> Vec<(Rank, SystemTime)> {
+        let condition = self.condition();
+        let of = |(rank, member): (Rank, &Member)| {
+            let port = self.fabric.host(member.host).attached;
+            Some((rank, condition.host_down_since(port)?))
+        };
+        record.job.ranks().filter_map(of).collect()
     }
 
     /// A job in its current epoch, with its next one, and what its switches have of it.
@@ -314,6 +330,7 @@ impl Controller {
         };
         JobState {
             status: Some(status),
+            ports_down: self.ports_down(record),
             ..state_of(registry, record)
         }
     }
@@ -373,6 +390,8 @@ impl Controller {
     pub(super) fn observe_host(&self, port: SwitchPort, is_up: bool) {
         if self.condition().observe_host(port, is_up) {
             self.fabric_changed.send_replace(());
+            // Jobs with a member there have another condition.
+            self.switches_changed.send_replace(());
         }
     }
 
@@ -444,6 +463,8 @@ pub(super) fn state_alone(record: &Record) -> JobState {
         stays: record.stays.as_ref().map(ToString::to_string),
         degraded_since: record.degraded_since,
         suspected: record.suspicion.since().keys().copied().collect(),
+        ports_down: Vec::new(),
+        gave_up: record.seats.gave_up().collect(),
         first_operation: first.unwrap_or_default(),
         unchanged: record.unchanged.clone(),
         status: None,

@@ -71,9 +71,6 @@ pub enum ServeError {
     /// The store cannot be opened or read.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// A stored job would not fit the fabric; only a forecast reports it.
-    #[error(transparent)]
-    Restore(#[from] RestoreError),
     /// The initial state cannot be stored.
     #[error(transparent)]
     Keep(StoreError),

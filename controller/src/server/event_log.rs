@@ -12,11 +12,11 @@ use ultima_grpc::transport::one_line;
 use super::lock::lock;
 
 /// The most events of one object.
-const OF_ONE: usize = 64;
+const OF_ONE: usize = 512;
 /// The most events of all objects.
-const OF_ALL: usize = 2048;
-/// The most events that are stored: some 40 KB.
-const STORED: usize = 256;
+const OF_ALL: usize = 4096;
+/// The most events that are stored: some 80 KB.
+const STORED: usize = 512;
 
 /// The events, the latest last. An event that repeats is counted.
 #[derive(Debug, Default)]

@@ -20,9 +20,8 @@ use ultima_planner::fabric::Fabric;
 
 use super::candidate::{Candidate, Snapshot};
 use super::controller::{SwitchState, state_of};
-use super::messages::{all_jobs, job_named, switch_of};
+use super::messages::{all_jobs, fabric_of, job_named, switch_of};
 use super::registry::record::Record;
-use super::service_fabric::fabric_of;
 
 /// Passes calls to the controller while it leads. A standby answers some reads, and refuses other calls with the leader's
 /// address.

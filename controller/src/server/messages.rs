@@ -6,7 +6,7 @@ use ultima_api::MacAddr;
 use ultima_api::v1 as api;
 use ultima_p4runtime::names::Names;
 use ultima_planner::check::Check;
-use ultima_planner::fabric::{Fabric, HostId, TrunkId};
+use ultima_planner::fabric::{Element, Fabric, Health, HostId, TrunkId};
 use ultima_planner::job::{
     DEFAULT_LOSS_THRESHOLD, DEFAULT_SEALED, Gather, Job, JobSpec, Member, Rank, Refusal, Weight,
 };
@@ -16,6 +16,7 @@ use ultima_planner::tree::JobTree;
 use ultima_wire::Key;
 use ultima_wire::frame::group_mac;
 
+use super::condition::Condition;
 use super::controller::{Controller, JobState, SwitchState};
 use super::error::JobRequestError;
 use super::jobs::JobsRefused;
@@ -85,6 +86,8 @@ fn members(fabric: &Fabric, state: &JobState) -> Vec<api::Member> {
         seats,
         cut_off,
         suspected,
+        gave_up,
+        ports_down,
         ..
     } = state;
     let member = |((rank, member), seat): ((Rank, &Member), &Seat)| {
@@ -104,8 +107,10 @@ fn members(fabric: &Fabric, state: &JobState) -> Vec<api::Member> {
             switch_port: host.attached.port.0.into(),
             state: member_state.into(),
             source_index: job.sources[usize::from(rank.0)].0.into(),
-            cut_off: cut_off.binary_search(&rank).is_ok(),
+            cut_off: cut_off.binary_search(&rank).is_ok()
+                || ports_down.iter().any(|(of, _)| *of == rank),
             switch_port_name: fabric.port_name(host.attached),
+            gave_up: gave_up.contains(&rank),
         }
     };
     job.ranks().zip(seats).map(member).collect()
@@ -190,9 +195,16 @@ pub(super) fn conditions(fabric: &Fabric, state: &JobState) -> Vec<api::JobCondi
         let reason = format!("rank {rank} has no path to all others");
         degraded(&host.name, reason)
     });
+    let ports_down = state.ports_down.iter().map(|(rank, since)| {
+        let host = fabric.host(state.job.members[usize::from(rank.0)].host);
+        let port = fabric.port_name(host.attached);
+        let reason = format!("rank {rank} receives nothing: port {port} is down");
+        condition(api::JobConditionKind::Degraded, &host.name, reason, *since)
+    });
     let stays = state.stays.iter();
     let stays = stays.map(|problem| degraded("fabric", format!("not rerouted: {problem}")));
-    switches.chain(cut_off).chain(stays).collect()
+    let hosts = cut_off.chain(ports_down);
+    switches.chain(hosts).chain(stays).collect()
 }
 
 /// All jobs as messages, by id: those of the fabric, as `state_of` returns them, and those that do not
@@ -396,6 +408,38 @@ impl From<Seat> for api::MemberState {
             Seat::Joining | Seat::Joined => api::MemberState::Joined,
             Seat::Left => api::MemberState::Left,
         }
+    }
+}
+
+/// The fabric's hosts and links, as a message.
+pub fn fabric_of(fabric: &Fabric, condition: &Condition) -> api::GetFabricResponse {
+    let (health, drained) = (condition.health(), condition.drained());
+    let hosts = fabric.hosts().iter().map(|host| api::FabricHost {
+        name: host.name.clone(),
+        mac: host.mac.to_string(),
+        ip: host.ip.to_string(),
+        ranks: host.ranks.into(),
+        switch: fabric.switch(host.attached.switch).name.clone(),
+        port: host.attached.port.0.into(),
+        port_name: fabric.port_name(host.attached),
+        port_down: condition.host_down_since(host.attached).is_some()
+            || condition.is_down(Element::Switch(host.attached.switch)),
+    });
+    let links = (0..fabric.trunks().len()).map(TrunkId).map(|trunk| {
+        let ends = fabric.trunk(trunk).ends;
+        let is_up = |health: &Health| {
+            let carries = ends.iter().all(|end| health.carries(end.switch));
+            carries && health.trunk_is_up(fabric, trunk)
+        };
+        api::FabricLink {
+            ends: Some(link_of(fabric, trunk)),
+            up: is_up(&health),
+            drained: !is_up(&drained),
+        }
+    });
+    api::GetFabricResponse {
+        hosts: hosts.collect(),
+        links: links.collect(),
     }
 }
 

@@ -129,6 +129,8 @@ fn planned(job: &Arc<Job>, plan: &JobPlan) -> JobState {
         stays: None,
         degraded_since: None,
         suspected: Vec::new(),
+        ports_down: Vec::new(),
+        gave_up: Vec::new(),
         first_operation: 0,
         unchanged: None,
         status: None,
@@ -223,7 +225,7 @@ pub fn plan_jobs(
 /// The registry of a controller that starts with this fabric and store.
 ///
 /// # Errors
-/// A switch has no room for the fabric, or the fabric has none for a job.
+/// A switch has no room for the fabric.
 fn restored(
     controller: &Controller,
     fabric: &Fabric,
@@ -235,13 +237,16 @@ fn restored(
         plan::check_fabric(fabric, &routes, controller.program(), id)?;
     }
     let (names, timers) = (controller.program().names(), controller.timers.members);
-    Ok(Registry::restore(fabric, routes, names, stored, timers)?)
+    let stored = stored.clone();
+    Ok(Registry::restore_what_fits(
+        fabric, routes, names, stored, timers,
+    ))
 }
 
 /// The effect of starting with another fabric file and these stored jobs and drains.
 ///
 /// # Errors
-/// The controller would not start, or a stored job would be on no switch.
+/// The controller would not start.
 pub fn plan_fabric(
     controller: &Controller,
     fabric: &Fabric,
@@ -280,8 +285,16 @@ pub fn plan_fabric(
         let state = planned(&record.job, &record.plan);
         (record.job.name.clone(), Ok(state))
     });
+    // Those that are on no switch now stay so.
+    let now_unfit = controller.registry().stranded().clone();
+    let unfit = (registry.stranded().iter())
+        .filter(|(name, _)| !now_unfit.contains_key(*name))
+        .map(|(name, it)| {
+            let reason = it.reason.clone();
+            (name.clone(), Err(JobRequestError::Unfit { reason }))
+        });
     Ok(Forecast {
-        jobs: jobs.collect(),
+        jobs: jobs.chain(unfit).collect(),
         switches,
     })
 }

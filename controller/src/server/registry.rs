@@ -204,7 +204,6 @@ impl Registry {
                 Ok(registry) => break registry,
                 Err(error) => error,
             };
-            tracing::warn!("{error}");
             let (name, reason) = (error.job().to_owned(), error.to_string());
             let (records, rest) = stored.jobs.into_iter().partition(|job| job.name == name);
             stored.jobs = rest;

@@ -49,10 +49,11 @@ pub fn report(
         first_operation: first,
         reason,
     };
-    let mut message = format!("epoch {}", job.epoch.0);
-    if let Some(rank) = rank {
-        message = format!("rank {rank} on {}, {message}", event.host);
-    }
+    // Without the epoch, so that a member's events are counted and do not fill the log.
+    let mut message = match rank {
+        Some(rank) => format!("rank {rank} on {}", event.host),
+        None => format!("epoch {}", job.epoch.0),
+    };
     if !event.reason.is_empty() {
         message = format!("{message}: {}", event.reason);
     }
@@ -69,7 +70,7 @@ pub fn record_key(controller: &Controller, job: &Job, rank: Rank) {
             .fabric
             .host(job.members[usize::from(rank.0)].host)
             .name;
-        let message = format!("rank {rank} on {host}, epoch {}", job.epoch.0);
+        let message = format!("rank {rank} on {host}");
         let object = format!("job/{}", job.name);
         controller.log.add(object, "KeyFetched", &message);
     }

@@ -83,7 +83,7 @@ struct SeatEntry {
     attempt: Attempt,
     /// The call that is taking it.
     call: Option<Call>,
-    /// When its last member gave up to wait for others.
+    /// When its last member gave it up, before all had joined.
     gave_up: Option<Instant>,
 }
 
@@ -249,19 +249,22 @@ impl Seats {
     /// Frees the seat of a member that does not know that it has it.
     pub fn withdraw(&mut self, rank: Rank) {
         self.vacate(rank, Seat::Free);
-        if let Some(entry) = self.seats.get_mut(usize::from(rank.0)) {
-            entry.gave_up = Some(Instant::now());
-        }
     }
 
-    /// The free ranks for which no member has waited until now. Members that start together also give
+    /// The free ranks whose members have just given up to wait for others. Members that start together also give
     /// up together, and none of them is the cause.
+    pub fn gave_up(&self) -> impl Iterator<Item = Rank> + '_ {
+        self.free().filter(|rank| self.has_given_up(*rank))
+    }
+
+    /// The other free ranks.
     pub fn awaited(&self) -> impl Iterator<Item = Rank> + '_ {
-        let now = Instant::now();
-        self.free().filter(move |rank| {
-            let gave_up = self.seats[usize::from(rank.0)].gave_up;
-            gave_up.is_none_or(|then| now.duration_since(then) >= TOGETHER)
-        })
+        self.free().filter(|rank| !self.has_given_up(*rank))
+    }
+
+    fn has_given_up(&self, rank: Rank) -> bool {
+        let gave_up = self.seats[usize::from(rank.0)].gave_up;
+        gave_up.is_some_and(|then| then.elapsed() < TOGETHER)
     }
 
     /// Gives up a joined `rank`. If its epoch `has_begun`, no other member gets it there, and none with the same key
@@ -284,6 +287,7 @@ impl Seats {
             && matches!(entry.seat, Seat::Joining | Seat::Joined)
         {
             *entry = SeatEntry::new(entry.host, seat, Attempt::default());
+            entry.gave_up = (seat != Seat::Left).then(Instant::now);
             self.changes += 1;
             match seat {
                 Seat::Left => self.left.send_modify(|left| left.push(rank)),

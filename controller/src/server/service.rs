@@ -23,14 +23,13 @@ use super::membership::cancel::cancel_change;
 use super::membership::change::{Evictee, JOIN_WAIT, evict, resize_job};
 use super::membership::member_messages::{Opened, open_session, sanitize};
 use super::messages::{
-    all_jobs, check_of, differences, job_named, job_of, seat, spec, specs, switch_of,
+    all_jobs, check_of, differences, fabric_of, job_named, job_of, seat, spec, specs, switch_of,
 };
 use super::moves::Drained;
 use super::own_task::to_the_end;
 use super::proof::Proof;
 use super::registry::epochs::EpochRef;
 use super::registry::record::Record;
-use super::service_fabric::fabric_of;
 use super::service_telemetry::{Watched, get_telemetry_message, watch_telemetry};
 use super::service_watch::{JobWatch, watch_job};
 use super::session::pass_on;

@@ -3,12 +3,9 @@
 use std::sync::Arc;
 
 use tonic::{Code, Status};
-use ultima_api::v1 as api;
-use ultima_planner::fabric::{Fabric, Health, SwitchId, TrunkId};
+use ultima_planner::fabric::SwitchId;
 
-use super::condition::Condition;
 use super::controller::Controller;
-use super::messages::link_of;
 use super::own_task::to_the_end;
 use super::service::ControlService;
 use crate::chassis_push::{self, PushError};
@@ -22,37 +19,6 @@ impl ControlService {
         let id = id.map_err(|error| Status::not_found(error.to_string()))?;
         let controller = Arc::clone(&self.controller);
         to_the_end(async move { push_ports(&controller, id).await }).await?
-    }
-}
-
-/// The fabric's hosts and links, as a message.
-pub(super) fn fabric_of(fabric: &Fabric, condition: &Condition) -> api::GetFabricResponse {
-    let (health, drained) = (condition.health(), condition.drained());
-    let hosts = fabric.hosts().iter().map(|host| api::FabricHost {
-        name: host.name.clone(),
-        mac: host.mac.to_string(),
-        ip: host.ip.to_string(),
-        ranks: host.ranks.into(),
-        switch: fabric.switch(host.attached.switch).name.clone(),
-        port: host.attached.port.0.into(),
-        port_name: fabric.port_name(host.attached),
-        port_down: condition.is_host_down(host.attached),
-    });
-    let links = (0..fabric.trunks().len()).map(TrunkId).map(|trunk| {
-        let ends = fabric.trunk(trunk).ends;
-        let is_up = |health: &Health| {
-            let carries = ends.iter().all(|end| health.carries(end.switch));
-            carries && health.trunk_is_up(fabric, trunk)
-        };
-        api::FabricLink {
-            ends: Some(link_of(fabric, trunk)),
-            up: is_up(&health),
-            drained: !is_up(&drained),
-        }
-    });
-    api::GetFabricResponse {
-        hosts: hosts.collect(),
-        links: links.collect(),
     }
 }
 

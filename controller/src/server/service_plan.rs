@@ -8,12 +8,11 @@ use ultima_planner::fabric::{self, Fabric};
 use ultima_planner::ledger::Fill;
 
 use super::controller::Controller;
-use super::error::{JobRequestError, RestoreError, ServeError};
+use super::error::{JobRequestError, ServeError};
 use super::messages::{differences, job_of, specs};
 use super::plan::{Forecast, PlanError, Resize, SwitchForecast, plan_fabric, plan_jobs};
 use super::service::ControlService;
 use super::status::of_fabric;
-use crate::store::Unfit;
 
 impl ControlService {
     pub(super) async fn plan_of_jobs(
@@ -112,29 +111,14 @@ impl PlanError {
         match self {
             PlanError::Job(_) => Code::NotFound,
             PlanError::Start(ServeError::Limit(_)) => Code::ResourceExhausted,
-            PlanError::Start(ServeError::Restore(RestoreError::Refused { .. })) => {
-                Code::ResourceExhausted
-            }
-            PlanError::Start(ServeError::Restore(RestoreError::Unfit(_))) => {
-                Code::FailedPrecondition
-            }
             PlanError::Start(_) => Code::Internal,
         }
     }
 
-    /// The part of the fabric file that is at fault, by its path: the switch without room, or the
-    /// hosts if one is missing. None if the file is not at fault.
+    /// The part of the fabric file that is at fault, by its path: the switch without room. None if the file is not at fault.
     pub(super) fn field(&self, fabric: &Fabric) -> Option<String> {
-        let PlanError::Start(error) = self else {
+        let PlanError::Start(ServeError::Limit(refusal)) = self else {
             return None;
-        };
-        let refusal = match error {
-            ServeError::Limit(refusal) => refusal,
-            ServeError::Restore(RestoreError::Unfit(Unfit::Host { .. })) => {
-                return Some("hosts".to_owned());
-            }
-            ServeError::Restore(RestoreError::Refused { refusal, .. }) => refusal,
-            _ => return None,
         };
         let switch = fabric.switch_named(refusal.switch.as_ref()?)?;
         Some(format!("switches[{}]", switch.0))

@@ -27,7 +27,7 @@ use super::membership::change::follow_changes;
 use super::membership::events::Events;
 use super::membership::suspects::keep_suspecting;
 use super::message_room::MessageRoom;
-use super::registry::Registry;
+use super::registry::{Registry, Stranded};
 use super::report::{keep_events, logged_states};
 use super::streams::{JOB_WATCHES, StreamLimit, TELEMETRY_WATCHES};
 use super::switch::ManagedSwitch;
@@ -120,6 +120,9 @@ pub async fn start(
         stored.clone(),
         timers.members,
     );
+    for Stranded { reason, .. } in registry.stranded().values() {
+        tracing::warn!("{reason}");
+    }
     let mut records = registry.records(&fabric);
     let known: BTreeMap<u16, &JobRecord> = (stored.jobs.iter()).map(|it| (it.id, it)).collect();
     records.retain(|record| known.get(&record.id) != Some(&record));

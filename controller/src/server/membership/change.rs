@@ -377,9 +377,12 @@ fn succeed<'r>(
     let reasons: BTreeMap<Rank, String> = reasons.into_iter().rev().collect();
     let why = |rank: Rank| {
         let reason = reasons.get(&rank).cloned();
-        reason.unwrap_or_else(|| match free.contains(&rank) {
-            true => "the rank was free, and the job was resized without it".to_owned(),
-            false => "the job was resized without it".to_owned(),
+        reason.unwrap_or_else(|| match record.seats.state(rank) {
+            Some(Seat::Left) => "it had left".to_owned(),
+            _ if free.contains(&rank) => {
+                "the rank was free, and the job was resized without it".to_owned()
+            }
+            _ => "the job was resized without it".to_owned(),
         })
     };
     let mut succession = Succession::new(&from, |rank| stay.contains(&rank), &hosts, why);

@@ -44,6 +44,7 @@ async fn jobs_are_created_listed_shown_and_deleted(target: Target) {
         cut_off: false,
         state: MemberState::Free.into(),
         switch_port_name: target.element("s1/1"),
+        gave_up: false,
     };
     assert_eq!(one.members[2], last);
 

@@ -293,6 +293,12 @@ impl Outcome {
             (missing != FromRank::default()).then_some((other, missing))
         })
     }
+
+    /// Other ranks of which no contribution and no aggregate has arrived at this `rank`, though some was owed.
+    pub fn nothing_from(&self, rank: u16) -> impl Iterator<Item = u16> + '_ {
+        let missing = self.missing_from(rank).map(|(other, _)| other);
+        missing.filter(|other| self.arrived[usize::from(*other)] == FromRank::default())
+    }
 }
 
 fn add<T: AddAssign + Copy>(sums: &mut [T], others: &[T]) {
@@ -330,6 +336,8 @@ pub enum Rejection {
     Job,
     /// Another membership epoch.
     Epoch,
+    /// A step far ahead, which later packets of the same rank contradict: another host has sent it in the rank's name.
+    Step,
     /// A rank outside the job.
     Source,
     /// This rank's own packet, returned.
@@ -353,13 +361,14 @@ pub enum Rejection {
 
 impl Rejection {
     /// Every reason.
-    pub const ALL: [Rejection; 15] = [
+    pub const ALL: [Rejection; 16] = [
         Rejection::Malformed,
         Rejection::Seal,
         Rejection::Repeated,
         Rejection::Kind,
         Rejection::Job,
         Rejection::Epoch,
+        Rejection::Step,
         Rejection::Source,
         Rejection::Own,
         Rejection::Owner,
@@ -380,6 +389,7 @@ impl Rejection {
             Rejection::Kind => "kind",
             Rejection::Job => "job",
             Rejection::Epoch => "epoch",
+            Rejection::Step => "step",
             Rejection::Source => "source",
             Rejection::Own => "own",
             Rejection::Owner => "owner",
@@ -399,7 +409,11 @@ pub struct Rejections([u64; Rejection::ALL.len()]);
 
 impl Rejections {
     pub(crate) fn count(&mut self, reason: Rejection) {
-        self.0[reason as usize] += 1;
+        self.add(reason, 1);
+    }
+
+    pub(crate) fn add(&mut self, reason: Rejection, count: u64) {
+        self.0[reason as usize] += count;
     }
 
     /// Datagrams rejected for `reason`.

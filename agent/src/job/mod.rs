@@ -57,7 +57,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use ultima_host::{Config, Exact, ExactOutcome, Gather, Observer, OperationId, Report, Taken};
+use ultima_host::{Config, Exact, ExactOutcome, Observer, OperationId, Report, Taken};
 
 use parts::BUCKETS;
 use sequence::Sequence;
@@ -68,6 +68,7 @@ pub use builder::JobBuilder;
 pub use error::{JobError, Refusal};
 pub use pending::{Pending, Reduced};
 pub use rendezvous::{Addresses, Controller, Rendezvous, TcpStore};
+pub use ultima_host::{Coding, Element, Gather, Preset};
 
 /// One rank's part in a job.
 ///

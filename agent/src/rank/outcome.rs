@@ -98,6 +98,16 @@ impl RankOutcome {
         self.of_all_phases(|outcome| &outcome.suspected)
     }
 
+    /// Ranks of which no contribution and no aggregate has arrived in one of the phases, with ranks of the whole grid.
+    pub fn nothing_from(&self) -> BTreeSet<u16> {
+        let ranks = self.phases().enumerate().flat_map(|(phase, outcome)| {
+            let in_job = self.position.in_job(Position::job_of_phase(phase));
+            let ranks = outcome.nothing_from(in_job.rank);
+            ranks.map(move |other| self.position.of_job(Position::job_of_phase(phase), other))
+        });
+        ranks.collect()
+    }
+
     /// Ranks that have left the job before all of their packets arrived, with their numbers in the whole grid.
     pub fn left(&self) -> Vec<u16> {
         let missing: BTreeSet<u16> = self

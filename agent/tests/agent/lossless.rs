@@ -1,5 +1,5 @@
-//! Jobs with default settings, except for the deadline, lose nothing: learned timeouts, congestion control, credit
-//! and dynamic incast, packets sealed and as long as the MTU allows. Packets pass the kernel, at loopback or over a
+//! Jobs with default settings, except for the deadline, lose nothing: learned timeouts, credit and dynamic incast,
+//! packets sealed and as long as the MTU allows. Without a rate limit there is no congestion control. Packets pass the kernel, at loopback or over a
 //! veth pair.
 
 use std::net::SocketAddr;

@@ -1,6 +1,6 @@
 //! An agent's exit code, and the lines on standard error that explain it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::process::ExitCode;
 
@@ -59,11 +59,24 @@ pub fn problems(done: &[Done], verify: bool) -> Vec<String> {
         ));
     }
     for done in done {
-        let last = done.operations.last();
-        let left = last.map(|last| last.left()).unwrap_or_default();
+        // Packets of a rank that left are no failure if another rank has its place. They are what --verify asks about.
+        let checked = match verify {
+            true => &done.operations[..],
+            false => done.operations.last_chunk::<1>().map_or(&[][..], |it| it),
+        };
+        let left: BTreeSet<u16> = checked.iter().flat_map(|it| it.left()).collect();
         for member in &left {
             problems.push(format!(
                 "rank {}: rank {member} has left the job before the last operation",
+                done.position.rank
+            ));
+        }
+        for (member, operations) in without_data(&done.operations) {
+            if left.contains(&member) {
+                continue;
+            }
+            problems.push(format!(
+                "rank {}: packets of rank {member} arrive, but no gradients in {operations} operations; run `ultima job check`",
                 done.position.rank
             ));
         }
@@ -88,6 +101,26 @@ pub fn problems(done: &[Done], verify: bool) -> Vec<String> {
     };
     problems.extend(unsent(links()));
     problems
+}
+
+/// The number of operations in which nothing of a rank's data arrived, nor in the two before. Excludes silent ranks, of which
+/// no packet arrives at all.
+fn without_data(operations: &[Operation]) -> BTreeMap<u16, usize> {
+    let mut ranks = BTreeMap::new();
+    for three in operations.windows(3) {
+        if three[0].epoch != three[2].epoch {
+            continue;
+        }
+        let [first, second, last] = [0, 1, 2].map(|at| three[at].nothing_from());
+        let suspected = three[2].suspected();
+        let in_all = |rank: &&u16| first.contains(rank) && second.contains(rank);
+        for rank in last.iter().filter(in_all) {
+            if !suspected.contains(rank) {
+                *ranks.entry(*rank).or_default() += 1;
+            }
+        }
+    }
+    ranks
 }
 
 /// The silent ranks of an operation.
@@ -152,6 +185,7 @@ fn advice(reason: Rejection) -> &'static str {
         Rejection::Epoch | Rejection::Job => {
             "they are of an earlier run, or of ranks that the job no longer has"
         }
+        Rejection::Step => "another host sends packets in a rank's name; seal the job",
         Rejection::Malformed | Rejection::Kind => "another program sends to this rank's address",
         Rejection::Source | Rejection::Own | Rejection::Owner => {
             "check that no two ranks use one address, and that the switch forwards to the right port"
@@ -238,6 +272,7 @@ mod tests {
                 Rejection::Seal => "lacks the job's key",
                 Rejection::Repeated => "copies of them",
                 Rejection::Epoch | Rejection::Job => "of an earlier run",
+                Rejection::Step => "in a rank's name",
                 Rejection::Malformed | Rejection::Kind => "another program",
                 Rejection::Source | Rejection::Own | Rejection::Owner => {
                     "no two ranks use one address"

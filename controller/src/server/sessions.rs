@@ -80,14 +80,17 @@ pub struct Mismatch {
 }
 
 impl Attributes {
-    /// The first setting, by name, that is not as `expected`.
+    /// The first setting, by name, that is not as `expected`. A difference of versions explains others, and one of sizes is often
+    /// explained by another one.
     fn mismatch(&self, expected: &Self) -> Option<Mismatch> {
         if self.settings.is_empty() || expected.settings.is_empty() {
             return None;
         }
         let names = self.settings.keys().chain(expected.settings.keys());
         let differs = |name: &&String| self.settings.get(*name) != expected.settings.get(*name);
-        let field = names.filter(differs).min()?;
+        let field = names
+            .filter(differs)
+            .min_by_key(|name| (*name != "protocol", name.ends_with("size"), *name))?;
         let value = |of: &Self| {
             of.settings
                 .get(field)

@@ -112,6 +112,11 @@ impl Members {
         self.progress.heard(rank, step, own)
     }
 
+    /// See [`Progress::take_refuted`].
+    pub(super) fn take_refuted(&mut self) -> u64 {
+        self.progress.take_refuted()
+    }
+
     /// As [`Members::heard`], for a packet that says nothing about its sender's earlier packets.
     pub(super) fn heard_any(&mut self, rank: u16) {
         self.alone_for = Duration::ZERO;

@@ -16,6 +16,8 @@ pub(super) struct Progress {
     /// By rank; [`NONE`] before its first packet.
     steps: Vec<u32>,
     claims: BTreeMap<u16, Claim>,
+    /// Packets of claims that later packets have refuted, since the last call of [`Progress::take_refuted`].
+    refuted: u64,
 }
 
 const NONE: u32 = u32::MAX;
@@ -36,7 +38,13 @@ impl Progress {
         Self {
             steps: vec![NONE; ranks.into()],
             claims: BTreeMap::new(),
+            refuted: 0,
         }
+    }
+
+    /// The number of packets whose step later packets have refuted since the last call.
+    pub(super) fn take_refuted(&mut self) -> u64 {
+        std::mem::take(&mut self.refuted)
     }
 
     /// The step that `rank` has reached. None before its first packet.
@@ -59,7 +67,7 @@ impl Progress {
         }
         let mut claim = self.claims.remove(&rank).unwrap_or_default();
         if step < claim.step {
-            claim.support = 0;
+            self.refuted += u64::from(std::mem::take(&mut claim.support));
         }
         let next = reached.max(own).map_or(0, |step| step.saturating_add(1));
         let is_reached = match reached {
@@ -80,8 +88,10 @@ impl Progress {
             }
             _ if step <= next => true,
             _ => {
-                let supports = claim.support > 0 && step - claim.step <= 1;
-                claim.support = if supports { claim.support + 1 } else { 1 };
+                if claim.support > 0 && step - claim.step > 1 {
+                    self.refuted += u64::from(std::mem::take(&mut claim.support));
+                }
+                claim.support += 1;
                 claim.step = step;
                 claim.support >= SUPPORT
             }
@@ -122,6 +132,7 @@ mod tests {
             assert!(progress.heard(0, 5, Some(5)), "refutes the claim");
         }
         assert_eq!(progress.of(0), Some(5));
+        assert_eq!(progress.take_refuted(), 2 * 100);
         let reached: Vec<bool> = [200, 200, 201, 201]
             .map(|step| progress.heard(0, step, Some(5)))
             .into();

@@ -100,6 +100,8 @@ impl<V: ValueStore> Core<V> {
                 operation.is_behind(now);
             }
         }
+        let refuted = self.members.take_refuted();
+        self.totals.rejected.add(Rejection::Step, refuted);
     }
 
     /// True if all earlier packets of this packet's source have arrived or are lost. False for a packet that

@@ -68,7 +68,7 @@ enum Command {
         #[command(flatten)]
         file: input::File,
         /// Wait at most TIME, such as 60s, until all members have joined; 0: do not wait for the switches either. After that
-        /// time the job remains [default: wait at most 15s until the job is ready]
+        /// time the job remains [default: wait at most 10s until the job is ready]
         #[arg(long, value_name = "TIME", value_parser = units::duration)]
         wait: Option<Duration>,
         #[command(flatten)]

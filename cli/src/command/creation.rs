@@ -13,11 +13,11 @@ use super::{refusal, resume, wait};
 /// How long the creating request itself waits, so that most commands need no other.
 const AT_ONCE: Duration = Duration::from_millis(500);
 
-/// Creates `specs`, the jobs of `written`. A request without an answer is repeated at the next leader: its key makes it the
-/// same jobs. They may not be [ready] yet.
+/// Creates `specs`, the jobs of `written`. A request without an answer is [repeated](resume::asked): its key makes it the same
+/// jobs. They may not be [ready] yet.
 ///
 /// # Errors
-/// The controller rejects one of them. The error names its place in the file.
+/// The controller rejects one of them: the error names its place in the file. No controller answers.
 pub async fn create(
     client: &Client,
     written: &[WrittenJob],

@@ -14,10 +14,10 @@ use crate::names;
 pub struct Objects {
     /// Kind of object: jobs, switches, hosts, links, ports or events; several kinds, such as jobs,switches; all, which are the
     /// first four; or an object as `-o name` prints it, such as job/train
-    #[arg(value_name = "KIND[/NAME]", add = names::kinds())]
+    #[arg(value_name = "KIND[/NAME]", add = names::objects())]
     which: Which,
     /// Only the objects of these names; after an object, more objects with their kinds
-    #[arg(value_name = "NAME", add = names::of_kind())]
+    #[arg(value_name = "NAME", add = names::objects())]
     names: Vec<String>,
 }
 

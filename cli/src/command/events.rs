@@ -23,10 +23,10 @@ use crate::view::{Row, View};
     ultima events job/train --watch")]
 pub struct Arguments {
     /// Only events of these objects, such as job/train, or of this kind, such as jobs
-    #[arg(value_name = "KIND[/NAME]", add = names::kinds())]
+    #[arg(value_name = "KIND[/NAME]", add = names::objects())]
     of: Vec<Which>,
     /// Only events of this object or kind (as `kubectl events --for`)
-    #[arg(long = "for", value_name = "KIND[/NAME]", conflicts_with = "of", add = names::kinds())]
+    #[arg(long = "for", value_name = "KIND[/NAME]", conflicts_with = "of", add = names::objects())]
     about: Option<Which>,
     #[command(flatten)]
     at: ControllerAddress,

@@ -78,7 +78,7 @@ enum Command {
         #[arg(long, conflicts_with = "format")]
         dot: bool,
         /// Highlight the tree and the members of this job
-        #[arg(long, value_name = "NAME", requires = "dot", value_parser = crate::names::job)]
+        #[arg(long, value_name = "NAME", requires = "dot", add = crate::names::jobs(), value_parser = crate::names::job)]
         job: Option<String>,
         #[command(flatten)]
         output: Output,
@@ -105,7 +105,7 @@ enum Command {
         #[command(flatten)]
         file: File,
         /// Assume that this job, or this grid's jobs, are deleted first. Repeatable
-        #[arg(long, value_name = "JOB", value_parser = crate::names::job)]
+        #[arg(long, value_name = "JOB", add = crate::names::jobs(), value_parser = crate::names::job)]
         without: Vec<String>,
         #[command(flatten)]
         output: Output,

@@ -7,6 +7,7 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use anyhow::Result;
+use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 use ultima_console::output::{self, Json, columns};
@@ -27,7 +28,8 @@ pub struct View {
         long = "output",
         value_name = "FORMAT",
         default_value = "table",
-        value_parser = format
+        value_parser = format,
+        add = ArgValueCandidates::new(|| FORMATS.map(CompletionCandidate::new).into())
     )]
     format: Format,
     /// Print no header
@@ -45,6 +47,9 @@ enum Format {
     Document(output::Format),
     Path(Template),
 }
+
+/// The formats that shells complete.
+const FORMATS: [&str; 6] = ["table", "wide", "name", "json", "yaml", "jsonpath="];
 
 fn format(text: &str) -> Result<Format, String> {
     Ok(match text {

@@ -42,7 +42,9 @@ pub async fn create(
         requests => client.create_jobs(requests.to_vec(), wait_ms).await,
     });
     created.await.map_err(|error| match error.downcast() {
-        Ok::<ClientError, _>(error) => refusal::placed_of_several(written, specs, error).into(),
+        Ok::<ClientError, _>(error) if error.is_unanswered() => anyhow::Error::from(error)
+            .context("no answer; `ultima get jobs` shows if the controller created anything"),
+        Ok(error) => refusal::placed_of_several(written, specs, error).into(),
         Err(error) => error,
     })
 }

@@ -332,6 +332,28 @@ async fn a_creation_continues_when_the_only_controller_is_restarted() {
         until("it answers", async || client.job(name).await.is_ok()).await;
     }
     assert_eq!(check(&client, &[]).await, ["one", "two"]);
+
+    // It does not come back: the command gives up after ten seconds.
+    if !full_run() {
+        return;
+    }
+    bed.switches[2].signal(Signal::SIGSTOP);
+    std::fs::write(&file, "{ name: three, members: [h1, h3] }").expect("written");
+    let command = ["job", "create", "-f", &file, "--controller", &address];
+    let command = ultima(&command).stderr(Stdio::piped()).spawn();
+    until("it is committed", async || {
+        client.job("three").await.is_ok()
+    })
+    .await;
+    controller.kill();
+    let failed = command
+        .expect("it starts")
+        .wait_with_output()
+        .expect("it ends");
+    let said = String::from_utf8_lossy(&failed.stderr);
+    assert_eq!(failed.status.code(), Some(3), "{said}");
+    let error = "error: no answer; `ultima get jobs` shows if the controller created anything: ";
+    assert!(said.lines().any(|line| line.starts_with(error)), "{said}");
 }
 
 /// Without `--state`, jobs are in a file of the user's state folder that is named like the fabric's file and its path.

@@ -19,6 +19,10 @@ pub const MAX_ANSWER: usize = 64 << 20;
 /// its ports when they change.
 pub const PORTS_PUSH: Duration = Duration::from_secs(60);
 
+/// The default time in which the switches of a created job get it: the controller answers a creation after it
+/// at the latest, and so do commands that wait for the job. Shorter than an ordinary call.
+pub const READY_WAIT: Duration = Duration::from_secs(10);
+
 /// Timeout of an ordinary call. Creating a job waits for its switches.
 const ANSWER: Duration = Duration::from_secs(15);
 

@@ -124,6 +124,11 @@ impl ClientError {
         }
     }
 
+    /// True if there was no answer, so that the outcome is unknown.
+    pub fn is_unanswered(&self) -> bool {
+        self.may_be_done() && !matches!(self, ClientError::Refused { .. })
+    }
+
     /// True if the member's epoch is over, so that a retry is pointless.
     pub fn is_over(&self) -> bool {
         matches!(self, ClientError::EpochOver { .. })

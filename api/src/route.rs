@@ -135,13 +135,13 @@ impl Route {
             let asked_at = Instant::now();
             loop {
                 // Before a standby serves, the leader that it names has all the time for its answer.
-                let patience = match or_standby && !hints.is_empty() {
+                let timeout = match or_standby && !hints.is_empty() {
                     true => ANSWER,
                     false => SILENCE,
                 };
                 let silence = async {
                     match standby {
-                        Some(_) => sleep_until(asked_at + patience).await,
+                        Some(_) => sleep_until(asked_at + timeout).await,
                         None => std::future::pending().await,
                     }
                 };

@@ -51,6 +51,18 @@ pub fn find(name: Option<&str>) -> Result<Option<Context>> {
     }
 }
 
+/// The names of all contexts.
+///
+/// # Errors
+/// The file cannot be read or is invalid.
+pub fn names() -> Result<Vec<String>> {
+    let Some(path) = path() else {
+        return Ok(Vec::new());
+    };
+    let config = parse(&std::fs::read_to_string(&path)?, &path)?;
+    Ok(config.contexts.into_keys().collect())
+}
+
 fn path() -> Option<PathBuf> {
     let of = |variable| env::var_os(variable).filter(|value| !value.is_empty());
     let folder = || match of("XDG_CONFIG_HOME") {
@@ -63,13 +75,18 @@ fn path() -> Option<PathBuf> {
     }
 }
 
-fn choose(text: &str, path: &Path, name: Option<&str>) -> Result<Option<Context>> {
-    let place = path.display();
-    let config: Config = serde_yaml::from_str(text).map_err(|error| {
+fn parse(text: &str, path: &Path) -> Result<Config> {
+    serde_yaml::from_str(text).map_err(|error| {
         // The lines after the first show the text.
         let text = error.to_string();
-        anyhow!("{place}: {}", text.lines().next().unwrap_or_default())
-    })?;
+        let line = text.lines().next().unwrap_or_default();
+        anyhow!("{}: {line}", path.display())
+    })
+}
+
+fn choose(text: &str, path: &Path, name: Option<&str>) -> Result<Option<Context>> {
+    let place = path.display();
+    let config = parse(text, path)?;
     let Some(name) = name.or(config.current.as_deref()) else {
         return Ok(None);
     };

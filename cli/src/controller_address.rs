@@ -30,7 +30,8 @@ pub struct ControllerAddress {
         long,
         global = true,
         value_name = "NAME",
-        conflicts_with = "controller"
+        conflicts_with = "controller",
+        add = crate::names::contexts()
     )]
     context: Option<String>,
     /// Use TLS. The file has the certificates of the authorities of controllers, in PEM format

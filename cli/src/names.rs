@@ -1,25 +1,149 @@
-//! Names that shells complete: those of the objects at the controller.
+//! Names that shells complete: those of the objects at the controller, of contexts and of labs.
 
+use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::time::Duration;
 
 use anyhow::Result;
-use clap::{Parser, ValueEnum};
+use clap::{CommandFactory as _, Parser, ValueEnum};
 use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
 use tokio::time::timeout;
 use ultima_api::client::Client;
+use ultima_api::{Line as GridLine, v1 as api};
+use ultima_lab::LabName;
 
+use crate::context;
 use crate::controller_address::ControllerAddress;
 use crate::listing::{Kind, listing};
+use crate::objects::Which;
 
 /// A shell waits no longer.
 const BOUND: Duration = Duration::from_millis(500);
 
-/// The controller of the environment. A line that names another one is completed without it.
+/// The controller of the command line and the environment.
 #[derive(Parser)]
-struct FromEnvironment {
+struct At {
     #[command(flatten)]
     at: ControllerAddress,
+}
+
+/// The command line so far.
+struct Line {
+    /// The words before the one to complete.
+    before: Vec<String>,
+    /// The word to complete.
+    word: String,
+}
+
+impl Line {
+    /// The words that a shell's script passes after `--`, of which the last is to be completed.
+    fn read() -> Self {
+        let words = std::env::args().skip_while(|word| word != "--").skip(1);
+        Line::of(words)
+    }
+
+    fn of(words: impl IntoIterator<Item = String>) -> Self {
+        let mut before: Vec<String> = Vec::new();
+        // Bash splits words at these characters, too.
+        let is_break = |word: &str| word == ":" || word == "=";
+        for word in words {
+            let joins = before.last().is_some_and(|last| last.ends_with([':', '=']));
+            match before.last_mut() {
+                Some(last) if joins || is_break(&word) => last.push_str(&word),
+                _ => before.push(word),
+            }
+        }
+        let word = before.pop().unwrap_or_default();
+        Line { before, word }
+    }
+
+    /// The value of an option such as `--context`.
+    fn value(&self, option: &str) -> Option<&str> {
+        let mut words = self.before.iter();
+        words
+            .find_map(|word| match word.strip_prefix(option) {
+                Some("") => Some(None),
+                Some(rest) => rest.strip_prefix('=').map(Some),
+                None => None,
+            })?
+            .or_else(|| words.next().map(String::as_str))
+    }
+
+    /// The result of `ask`. Nothing if the controller does not answer in time: a shell has no place for an error.
+    fn asked<T: Default>(&self, ask: impl AsyncFnOnce(&Client) -> Result<T>) -> T {
+        let result = || -> Result<T> {
+            let command = At::command();
+            let options = command.get_arguments().filter_map(clap::Arg::get_long);
+            let given = options.filter_map(|option| {
+                let option = format!("--{option}");
+                let value = self.value(&option)?.to_owned();
+                Some([option, value])
+            });
+            let words = std::iter::once("ultima".to_owned()).chain(given.flatten());
+            let At { at } = At::try_parse_from(words)?;
+            let asked = async {
+                let (address, tls) = (at.address()?, at.tls()?);
+                let asked = async { ask(&Client::connect_to_read(&address, tls).await?).await };
+                timeout(BOUND, asked).await?
+            };
+            crate::runtime::runtime()?.block_on(asked)
+        };
+        result().unwrap_or_default()
+    }
+
+    /// The names of a kind, and those of grids.
+    fn names(&self, kind: Kind) -> Vec<String> {
+        let rows = self.asked(async |client| Ok(listing(client, kind).await?.rows));
+        let names: BTreeSet<String> = rows.into_iter().map(|row| row.name).collect();
+        let is_job = |_: &&String| kind == Kind::Jobs;
+        let grids = names
+            .iter()
+            .filter(is_job)
+            .filter_map(|name| GridLine::of(name));
+        let grids: BTreeSet<String> = grids.map(|(grid, _)| grid.to_owned()).collect();
+        (&names | &grids).into_iter().collect()
+    }
+
+    /// The names of a kind, each with the kind before it: `job/train`.
+    fn objects(&self, kind: Kind, written: &str) -> Vec<String> {
+        let names = self.names(kind).into_iter();
+        names.map(|name| format!("{written}/{name}")).collect()
+    }
+
+    /// The members of the jobs that the line names after `job resize` or `job evict`.
+    fn members(&self) -> Vec<api::Member> {
+        let is_verb = |word: &&String| ["resize", "evict"].contains(&word.as_str());
+        let words = self.before.iter().skip_while(|word| !is_verb(word));
+        let named: Vec<String> = words.skip(1).flat_map(|word| job(word)).collect();
+        self.asked(async |client| {
+            let jobs = client.jobs().await?.into_iter();
+            let jobs = jobs.filter(|job| named.contains(&job.name));
+            Ok(jobs.flat_map(|job| job.members).collect())
+        })
+    }
+
+    /// The kinds of objects, names, or objects with their kind, as the words before suggest.
+    fn any_object(&self, kinds: &[Kind]) -> Vec<String> {
+        let kind = |text: &str| Kind::from_str(text, false).ok();
+        if let Some((written, _)) = self.word.split_once('/')
+            && let Some(kind) = kind(written).filter(|kind| kinds.contains(kind))
+        {
+            return self.objects(kind, written);
+        }
+        let which = self.before.iter().rev().find_map(|word| word.parse().ok());
+        match which {
+            Some(Which::One(kind, _)) => self.objects(kind, kind.singular()),
+            // An event's name is a number; its object is a better one.
+            Some(Which::All(of)) if of != [Kind::Events] => match of[..] {
+                [kind] => self.names(kind),
+                _ => Vec::new(),
+            },
+            Some(Which::All(_)) | None => {
+                let values = kinds.iter().filter_map(ValueEnum::to_possible_value);
+                values.map(|value| value.get_name().to_owned()).collect()
+            }
+        }
+    }
 }
 
 /// The name of a job, which may be written as `get -o name` prints it: `job/train`.
@@ -38,57 +162,97 @@ pub fn element(text: &str) -> Result<String, Infallible> {
     Ok(switch.or(other).unwrap_or(text).to_owned())
 }
 
-/// The names of jobs.
+/// Completes with the names that `names` returns.
+fn candidates(names: impl Fn(&Line) -> Vec<String> + Send + Sync + 'static) -> ArgValueCandidates {
+    ArgValueCandidates::new(move || {
+        let names = names(&Line::read()).into_iter();
+        names.map(CompletionCandidate::new).collect()
+    })
+}
+
+/// Jobs and grids, which may have their kind.
 pub fn jobs() -> ArgValueCandidates {
-    ArgValueCandidates::new(|| of(Kind::Jobs))
+    candidates(|line| match line.word.split_once('/') {
+        Some((written @ ("job" | "jobs"), _)) => line.objects(Kind::Jobs, written),
+        _ => line.names(Kind::Jobs),
+    })
 }
 
-/// The names of switches, ports and links, which can be drained.
+/// Hosts of the fabric.
+pub fn hosts() -> ArgValueCandidates {
+    candidates(|line| line.names(Kind::Hosts))
+}
+
+/// Switches, ports and links, which can be drained.
 pub fn elements() -> ArgValueCandidates {
-    ArgValueCandidates::new(|| {
-        [Kind::Switches, Kind::Ports, Kind::Links]
-            .into_iter()
-            .flat_map(of)
-            .collect()
+    candidates(|line| {
+        let kinds = [Kind::Switches, Kind::Ports, Kind::Links].into_iter();
+        kinds.flat_map(|kind| line.names(kind)).collect()
     })
 }
 
-/// The kinds of objects.
-pub fn kinds() -> ArgValueCandidates {
-    ArgValueCandidates::new(|| {
-        let kinds = Kind::value_variants().iter();
-        let kinds = kinds.filter_map(|kind| Some(kind.to_possible_value()?.get_name().to_owned()));
-        kinds.map(CompletionCandidate::new).collect()
+/// Objects of all kinds: kinds, names after a kind, and objects with their kind.
+pub fn objects() -> ArgValueCandidates {
+    candidates(|line| line.any_object(Kind::value_variants()))
+}
+
+/// The same for jobs alone.
+pub fn job_objects() -> ArgValueCandidates {
+    candidates(|line| line.any_object(&[Kind::Jobs]))
+}
+
+/// Hosts with members of the line's job.
+pub fn member_hosts() -> ArgValueCandidates {
+    candidates(|line| {
+        let hosts = line.members().into_iter().map(|member| member.host);
+        hosts.collect::<BTreeSet<_>>().into_iter().collect()
     })
 }
 
-/// The names of the kind that the line has named.
-pub fn of_kind() -> ArgValueCandidates {
-    ArgValueCandidates::new(|| {
-        // The last word is the one to complete.
-        let mut words = std::env::args().rev().skip(1);
-        let kind = words.find_map(|word| Kind::from_str(&word, false).ok());
-        kind.map(of).unwrap_or_default()
+/// Ranks of the line's job, and hosts with one of them.
+pub fn members() -> ArgValueCandidates {
+    candidates(|line| {
+        let members = line.members();
+        let of = |host: &str| members.iter().filter(|it| it.host == host).count();
+        let hosts = members.iter().filter(|it| of(&it.host) == 1);
+        let hosts = hosts.map(|it| it.host.clone());
+        let ranks = members.iter().map(|it| it.rank.to_string());
+        hosts.chain(ranks).collect()
     })
 }
 
-/// No names if the controller does not answer in time: a shell has no place for an error.
-fn of(kind: Kind) -> Vec<CompletionCandidate> {
-    let names = || -> Result<Vec<String>> {
-        let FromEnvironment { at } = FromEnvironment::try_parse_from(["ultima"])?;
-        let asked = async {
-            let (address, tls) = (at.address()?, at.tls()?);
-            let listing = async {
-                let client = Client::connect_to_read(&address, tls).await?;
-                listing(&client, kind).await
-            };
-            timeout(BOUND, listing).await?
+/// Contexts of the configuration file.
+pub fn contexts() -> ArgValueCandidates {
+    candidates(|_| context::names().unwrap_or_default())
+}
+
+fn running() -> Vec<LabName> {
+    ultima_lab::names().unwrap_or_default()
+}
+
+/// Labs that are up.
+pub fn labs() -> ArgValueCandidates {
+    candidates(|_| running().iter().map(ToString::to_string).collect())
+}
+
+/// Hosts and switches of the line's lab, or of the only one.
+pub fn nodes() -> ArgValueCandidates {
+    candidates(|line| {
+        let mut labs = running();
+        if let Some(name) = line.value("--name") {
+            labs.retain(|lab| lab.as_str() == name);
+        }
+        let [lab] = &labs[..] else {
+            return Vec::new();
         };
-        let listing = crate::runtime::runtime()?.block_on(asked)?;
-        Ok(listing.rows.into_iter().map(|row| row.name).collect())
-    };
-    let names = names().unwrap_or_default().into_iter();
-    names.map(CompletionCandidate::new).collect()
+        let plan = ultima_lab::status(lab).ok().and_then(|status| status.plan);
+        let Some(plan) = plan else {
+            return Vec::new();
+        };
+        let hosts = plan.hosts.into_iter().map(|host| host.name);
+        let switches = plan.switches.into_iter().map(|switch| switch.name);
+        hosts.chain(switches).collect()
+    })
 }
 
 #[cfg(test)]
@@ -110,5 +274,17 @@ mod tests {
         ] {
             assert_eq!(element(text).unwrap(), name);
         }
+    }
+
+    #[test]
+    fn words_of_bash_are_joined_and_options_have_values() {
+        let of = |words: &str| Line::of(words.split(' ').map(str::to_owned));
+        let line = of("ultima --controller 10.0.0.1 : 9555 get --name = a job/t");
+        assert_eq!(line.value("--controller"), Some("10.0.0.1:9555"));
+        assert_eq!(line.value("--name"), Some("a"));
+        assert_eq!(line.value("--context"), None);
+        assert_eq!(line.word, "job/t");
+        let line = of("ultima get --context");
+        assert_eq!((line.value("--context"), &*line.word), (None, "--context"));
     }
 }

@@ -3,19 +3,29 @@
 use crate::v1 as api;
 use serde::Serialize;
 
-/// A job.
+/// A job: the fields of its file, and its status, which a file may have, too, and which is ignored there.
 #[derive(Serialize)]
 pub struct Job<'a> {
     pub name: &'a str,
+    /// The hosts in rank order; of the next epoch if one is being installed.
+    pub members: Vec<&'a str>,
+    pub gather: &'static str,
+    pub seed: u64,
+    pub loss_threshold: u32,
+    pub weight: u32,
+    pub evict_after_s: u32,
+    pub sealed: bool,
+    pub status: JobStatus<'a>,
+}
+
+/// The part of a job that only the controller sets.
+#[derive(Serialize)]
+pub struct JobStatus<'a> {
     pub id: u32,
     pub epoch: u32,
-    pub seed: u64,
-    pub gather: &'static str,
     pub group_id: u32,
     pub group_address: &'a str,
     pub counter_index: u32,
-    pub loss_threshold: u32,
-    pub weight: u32,
     pub switches: &'a [String],
     /// True once all switches have had the job.
     pub ready: bool,
@@ -28,8 +38,6 @@ pub struct Job<'a> {
     pub unfit: &'a str,
     /// Why the job still uses elements that are down or drained; else empty.
     pub reroute_problem: &'a str,
-    pub evict_after_s: u32,
-    pub sealed: bool,
     /// Seconds of Unix time.
     pub created_at: u64,
     pub first_operation: u32,
@@ -73,20 +81,32 @@ pub struct Member<'a> {
 
 impl<'a> From<&'a api::Job> for Job<'a> {
     fn from(job: &'a api::Job) -> Self {
+        let desired = job.next.as_ref().map_or(&job.members, |next| &next.members);
         Self {
             name: &job.name,
-            id: job.id,
-            epoch: job.epoch,
-            seed: job.seed,
+            members: desired.iter().map(|member| &*member.host).collect(),
             gather: match job.gather() {
                 api::Gather::Unicast => "unicast",
                 api::Gather::Multicast | api::Gather::Unspecified => "multicast",
             },
+            seed: job.seed,
+            loss_threshold: job.loss_threshold,
+            weight: job.weight,
+            evict_after_s: job.evict_after_s,
+            sealed: job.sealed,
+            status: job.into(),
+        }
+    }
+}
+
+impl<'a> From<&'a api::Job> for JobStatus<'a> {
+    fn from(job: &'a api::Job) -> Self {
+        Self {
+            id: job.id,
+            epoch: job.epoch,
             group_id: job.group_id,
             group_address: &job.group_address,
             counter_index: job.counter_index,
-            loss_threshold: job.loss_threshold,
-            weight: job.weight,
             switches: &job.switches,
             ready: job.ready,
             ready_switches: job.ready_switches,
@@ -94,8 +114,6 @@ impl<'a> From<&'a api::Job> for Job<'a> {
             tree: job.tree.iter().map(link_name).collect(),
             unfit: &job.unfit,
             reroute_problem: &job.remaining,
-            evict_after_s: job.evict_after_s,
-            sealed: job.sealed,
             created_at: job.created_at,
             first_operation: job.first_operation,
             change_problem: &job.unchanged,
@@ -242,7 +260,7 @@ mod tests {
             let expected = json!([
                 { "kind": name, "element": "s1", "reason": "being written", "since": 7 }
             ]);
-            assert_eq!(shown["conditions"], expected);
+            assert_eq!(shown["status"]["conditions"], expected);
         }
     }
 

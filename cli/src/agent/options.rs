@@ -40,7 +40,7 @@ pub struct Options {
     #[command(flatten)]
     pub at: ControllerAddress,
     /// Name of this host in the fabric [default: the member with an address of this machine]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", add = crate::names::hosts())]
     pub host: Option<String>,
     /// Number of ranks to run in this process, each with its own socket and thread
     #[arg(long, value_name = "K", default_value = "1", value_parser = |text: &str| units::count::<NonZeroU16>(text, NonZeroU16::MAX))]

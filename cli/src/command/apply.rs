@@ -48,7 +48,7 @@ pub struct Arguments {
     #[arg(long)]
     dry_run: bool,
     /// Wait at most TIME, such as 120s, until all members of created jobs have joined and resized jobs run with their new
-    /// members; 0: do not wait for switches either [default: wait at most 15s until created jobs are ready]
+    /// members; 0: do not wait for switches either [default: wait at most 10s until created jobs are ready]
     #[arg(long, value_name = "TIME", value_parser = units::duration, conflicts_with = "dry_run")]
     wait: Option<Duration>,
     #[command(flatten)]

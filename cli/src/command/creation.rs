@@ -3,23 +3,21 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use ultima_api::client::{Client, ClientError};
+use ultima_api::client::{Client, ClientError, READY_WAIT};
 use ultima_api::v1::{self as api, CreateJobRequest};
 use ultima_planner::job::{JobSpec, WrittenJob};
 
 use super::wait::Bound;
 use super::{refusal, resume, wait};
 
-/// How long a command waits until jobs are ready, unless `--wait` is given.
-const READY: Duration = Duration::from_secs(15);
 /// How long the creating request itself waits, so that most commands need no other.
 const AT_ONCE: Duration = Duration::from_millis(500);
 
-/// Creates `specs`, the jobs of `written`. A request without an answer is repeated at the next leader: its key makes it the
-/// same jobs. They may not be [ready] yet.
+/// Creates `specs`, the jobs of `written`. A request without an answer is [repeated](resume::asked): its key makes it the same
+/// jobs. They may not be [ready] yet.
 ///
 /// # Errors
-/// The controller rejects one of them. The error names its place in the file.
+/// The controller rejects one of them: the error names its place in the file. No controller answers.
 pub async fn create(
     client: &Client,
     written: &[WrittenJob],
@@ -44,18 +42,50 @@ pub async fn create(
         requests => client.create_jobs(requests.to_vec(), wait_ms).await,
     });
     created.await.map_err(|error| match error.downcast() {
-        Ok::<ClientError, _>(error) => refusal::placed_of_several(written, specs, error).into(),
+        Ok::<ClientError, _>(error) if error.is_unanswered() => anyhow::Error::from(error)
+            .context("no answer; `ultima get jobs` shows if the controller created anything"),
+        Ok(error) => refusal::placed_of_several(written, specs, error).into(),
         Err(error) => error,
     })
 }
 
-/// Waits until these jobs are ready, for 15 s or as long as `--wait` says.
+/// Waits until these jobs are ready, for [`READY_WAIT`] or as long as `--wait` says.
 ///
 /// # Errors
 /// [`TimedOut`](crate::exit::Exit::TimedOut): they are not ready in time. A job was deleted, or the controller does not answer.
 pub async fn ready(client: &Client, jobs: &mut [api::Job], wait: Option<Bound>) -> Result<()> {
-    match wait.unwrap_or_else(|| READY.into()) {
+    match wait.unwrap_or_else(|| READY_WAIT.into()) {
         bound if bound.limit.is_zero() => Ok(()),
         bound => wait::ready(client, jobs, bound).await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn help_and_documents_have_the_default_wait() {
+        let limit = READY_WAIT.as_secs();
+        for path in [&["apply"][..], &["job", "create"]] {
+            let mut command = crate::Arguments::command();
+            for name in path {
+                let found = command.find_subcommand(name).expect("a command");
+                command = found.clone();
+            }
+            let help = command.render_long_help().to_string();
+            let words = help.split_whitespace().collect::<Vec<_>>().join(" ");
+            let default = format!("[default: wait at most {limit}s until ");
+            assert!(words.contains(&default), "{words}");
+        }
+        let guide = include_str!("../../../docs/guide.md");
+        assert!(guide.contains(&format!("the job is ready, at most {limit} s")));
+        let controller = include_str!("../../../docs/controller.md");
+        assert!(controller.contains(&format!("each after {limit} s at most")));
+        let proto = include_str!("../../../api/proto/ultima/control/v1/control.proto");
+        assert!(proto.contains("  // Default: 10,000. After that time the answer is the job"));
+        assert_eq!(READY_WAIT.as_millis(), 10_000);
     }
 }

@@ -24,7 +24,7 @@ use crate::runtime::run_beside;
     ultima delete -f jobs.yaml")]
 pub struct Arguments {
     /// The jobs, such as `job train` or job/train
-    #[arg(value_name = "OBJECT", required_unless_present = "files", add = names::kinds())]
+    #[arg(value_name = "OBJECT", required_unless_present = "files", add = names::job_objects())]
     words: Vec<String>,
     /// YAML file with the jobs to delete, or a folder of such files; `-` reads standard input. Repeatable
     #[arg(short, long = "file", value_name = "FILE", conflicts_with = "words")]

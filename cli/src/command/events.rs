@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
+use ultima_api::client::Client;
 
 use super::get;
 use crate::controller_address::ControllerAddress;
@@ -21,11 +22,11 @@ use crate::view::{Row, View};
     ultima events\n  \
     ultima events job/train --watch")]
 pub struct Arguments {
-    /// Only events of this object, such as job/train, or of this kind, such as jobs
-    #[arg(value_name = "KIND[/NAME]", add = names::kinds())]
-    of: Option<Which>,
+    /// Only events of these objects, such as job/train, or of this kind, such as jobs
+    #[arg(value_name = "KIND[/NAME]", add = names::objects())]
+    of: Vec<Which>,
     /// Only events of this object or kind (as `kubectl events --for`)
-    #[arg(long = "for", value_name = "KIND[/NAME]", conflicts_with = "of", add = names::kinds())]
+    #[arg(long = "for", value_name = "KIND[/NAME]", conflicts_with = "of", add = names::objects())]
     about: Option<Which>,
     #[command(flatten)]
     at: ControllerAddress,
@@ -37,21 +38,23 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     run_beside(async {
         let client = arguments.at.connect_to_read().await?;
-        let list = async || match arguments.of.as_ref().or(arguments.about.as_ref()) {
-            Some(Which::One(kind, name)) => {
-                listing::events(&client, &format!("{}/{name}", kind.singular())).await
-            }
-            Some(Which::All(kinds)) if !kinds.contains(&Kind::Events) => {
-                let mut events = listing::events(&client, "").await?;
-                let is_of = |row: &Row| {
-                    let of = row.cells[2].split_once('/').map(|(kind, _)| kind);
-                    kinds.iter().any(|kind| of == Some(kind.singular()))
-                };
-                events.rows.retain(is_of);
-                Ok(events)
-            }
-            Some(Which::All(_)) | None => listing::events(&client, "").await,
-        };
-        get::show_all(&[], &arguments.view, list).await
+        let of = arguments.of.iter().chain(&arguments.about);
+        show(&client, &of.cloned().collect::<Vec<_>>(), &arguments.view).await
     })
+}
+
+/// Prints the events of these objects, or all if there are none, until interrupted if they are watched.
+///
+/// # Errors
+/// The controller does not answer.
+pub async fn show(client: &Client, of: &[Which], view: &View) -> Result<ExitCode> {
+    let is_any = of.is_empty() || of.contains(&Which::All(vec![Kind::Events]));
+    let list = async || {
+        let mut events = listing::events(client, "").await?;
+        // The third cell is the object.
+        let is_of = |row: &Row| is_any || of.iter().any(|it| it.has(&row.cells[2]));
+        events.rows.retain(is_of);
+        Ok(events)
+    };
+    get::show_all(&[], view, list).await
 }

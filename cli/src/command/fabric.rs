@@ -19,6 +19,7 @@ use ultima_planner::program::Program;
 use ultima_planner::routing::Routes;
 
 use super::desired::{Resized, check_names, compare};
+use super::job::named;
 use super::resume::asked;
 use super::wait::{self, Bound};
 use super::{dot, outcome, refusal};
@@ -77,7 +78,7 @@ enum Command {
         #[arg(long, conflicts_with = "format")]
         dot: bool,
         /// Highlight the tree and the members of this job
-        #[arg(long, value_name = "NAME", requires = "dot", value_parser = crate::names::job)]
+        #[arg(long, value_name = "NAME", requires = "dot", add = crate::names::jobs(), value_parser = crate::names::job)]
         job: Option<String>,
         #[command(flatten)]
         output: Output,
@@ -103,8 +104,8 @@ enum Command {
     Plan {
         #[command(flatten)]
         file: File,
-        /// Assume that this job is deleted first. Repeatable
-        #[arg(long, value_name = "JOB", value_parser = crate::names::job)]
+        /// Assume that this job, or this grid's jobs, are deleted first. Repeatable
+        #[arg(long, value_name = "JOB", add = crate::names::jobs(), value_parser = crate::names::job)]
         without: Vec<String>,
         #[command(flatten)]
         output: Output,
@@ -307,10 +308,16 @@ impl Planned {
         match self {
             Planned::Jobs { delete, wanted } => {
                 let mut existing = client.jobs().await?;
+                let of_name = |name: &String| match named(&existing, name) {
+                    // The controller reports an unknown name.
+                    none if none.is_empty() => vec![name.clone()],
+                    jobs => jobs,
+                };
+                let delete: Vec<String> = delete.iter().flat_map(of_name).collect();
                 existing.retain(|job| !delete.contains(&job.name));
                 let (jobs, resized, missing) = compare(wanted, &existing).forecast();
                 let resize = resized.iter().map(Resized::request).collect();
-                let mut plan = client.plan_jobs(delete, resize, &missing).await?;
+                let mut plan = client.plan_jobs(&delete, resize, &missing).await?;
                 refusal::placed_in_plan(wanted, &mut plan);
                 Ok((plan, jobs))
             }

@@ -5,10 +5,11 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 use ultima_api::client::Client;
 
+use super::events;
 use crate::controller_address::ControllerAddress;
 use crate::exit::Exit;
 use crate::listing::{Kind, listing};
-use crate::objects::Objects;
+use crate::objects::{Objects, Which};
 use crate::runtime::run_beside;
 use crate::view::{Listing, View, all_found};
 use ultima_console::output;
@@ -21,6 +22,7 @@ use ultima_console::output;
     ultima get job train --watch\n  \
     ultima get job/train switch/s1 -o yaml\n  \
     ultima get jobs,switches\n  \
+    ultima get events job/train\n  \
     ultima get hosts -o jsonpath='{[*].ip}'")]
 pub struct Arguments {
     #[command(flatten)]
@@ -38,6 +40,11 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         let view = &arguments.view;
         let client = arguments.at.connect_to_read().await?;
         if let [(kind, names)] = &wanted[..] {
+            let objects: Result<Vec<Which>, _> = names.iter().map(|name| name.parse()).collect();
+            // `get events job/train` is `events job/train`; other names of events are numbers.
+            if let (Kind::Events, Ok(of)) = (kind, objects) {
+                return events::show(&client, &of, view).await;
+            }
             return show(&client, *kind, names, view).await;
         }
         if view.is_watch() {

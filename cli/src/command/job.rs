@@ -7,7 +7,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use ultima_console::input;
 
 use anyhow::{Context as _, Result, anyhow};
-use ultima_api::Line;
 use ultima_api::client::{Client, ClientError};
 use ultima_api::document::{self, OneOrAll, state};
 use ultima_api::v1 as api;
@@ -23,6 +22,7 @@ use crate::controller_address::ControllerAddress;
 use crate::exit::{Exit, HalfDone};
 use crate::listing::Kind;
 use crate::names;
+use crate::objects;
 use crate::text::Text;
 use crate::view::{View, all_found, unknown_names};
 use ultima_console::output::{self, Format, Output, table};
@@ -68,7 +68,7 @@ enum Command {
         #[command(flatten)]
         file: input::File,
         /// Wait at most TIME, such as 60s, until all members have joined; 0: do not wait for the switches either. After that
-        /// time the job remains [default: wait at most 15s until the job is ready]
+        /// time the job remains [default: wait at most 10s until the job is ready]
         #[arg(long, value_name = "TIME", value_parser = units::duration)]
         wait: Option<Duration>,
         #[command(flatten)]
@@ -305,7 +305,7 @@ async fn of_no_grid(client: &Client, name: &str, done: Result<ExitCode>) -> Resu
 }
 
 /// The jobs that a name stands for: one job, or those of a grid, rows first.
-async fn jobs_of(client: &Client, name: &str) -> Result<Vec<String>, ClientError> {
+pub async fn jobs_of(client: &Client, name: &str) -> Result<Vec<String>, ClientError> {
     let jobs = named(&client.jobs().await?, name);
     match jobs.is_empty() {
         // The controller reports an unknown name.
@@ -315,17 +315,10 @@ async fn jobs_of(client: &Client, name: &str) -> Result<Vec<String>, ClientError
 }
 
 /// The jobs among `all` that a name stands for, as [`jobs_of`]; none if it is unknown.
-fn named(all: &[api::Job], name: &str) -> Vec<String> {
-    if all.iter().any(|job| job.name == name) {
-        return vec![name.to_owned()];
-    }
-    let of_grid = |job: &api::Job| {
-        let (grid, line) = Line::of(&job.name)?;
-        (grid == name).then_some(line)
-    };
-    let mut lines: Vec<Line> = all.iter().filter_map(of_grid).collect();
-    lines.sort();
-    lines.into_iter().map(|line| line.name(name)).collect()
+pub fn named(all: &[api::Job], name: &str) -> Vec<String> {
+    let all = all.iter().map(|job| job.name.as_str());
+    let found = objects::named(Kind::Jobs.singular(), all, name);
+    found.into_iter().map(str::to_owned).collect()
 }
 
 /// One document for a job, a list for a grid.

@@ -29,13 +29,13 @@ pub struct Resize {
     #[arg(add = names::jobs(), value_parser = names::job)]
     pub name: String,
     /// Hosts of all members of the new epoch, in rank order
-    #[arg(long, value_name = "HOST,...", value_delimiter = ',', conflicts_with_all = ["add", "remove"])]
+    #[arg(long, value_name = "HOST,...", value_delimiter = ',', conflicts_with_all = ["add", "remove"], add = names::hosts())]
     members: Vec<String>,
     /// Hosts that get one more member each, with the next ranks
-    #[arg(long, value_name = "HOST,...", value_delimiter = ',')]
+    #[arg(long, value_name = "HOST,...", value_delimiter = ',', add = names::hosts())]
     add: Vec<String>,
     /// Hosts that lose one member each: of several, the one with the highest rank
-    #[arg(long, value_name = "HOST,...", value_delimiter = ',')]
+    #[arg(long, value_name = "HOST,...", value_delimiter = ',', add = names::member_hosts())]
     remove: Vec<String>,
     /// Cancel the change if a new member has not joined after TIME, at most 24h
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = join_timeout)]
@@ -59,10 +59,10 @@ pub struct Evict {
     #[arg(add = names::jobs(), value_parser = names::job)]
     pub name: String,
     /// Rank of the member, or its host if that has only one rank of the job. A number is a rank
-    #[arg(value_name = "RANK|HOST", conflicts_with = "host")]
+    #[arg(value_name = "RANK|HOST", conflicts_with = "host", add = names::members())]
     member: Option<String>,
     /// Host of the member; needed for a host whose name is a number
-    #[arg(long, value_name = "HOST")]
+    #[arg(long, value_name = "HOST", add = names::member_hosts())]
     host: Option<String>,
     /// Fail if the job is no longer in this epoch, because ranks may have changed (see `ultima job show`) [default: the
     /// current epoch]

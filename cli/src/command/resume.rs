@@ -1,4 +1,4 @@
-//! Continues watches and requests at the next leader when a controller fails.
+//! Continues watches and requests when a controller fails: at the next leader, or when the only controller is back.
 
 use std::time::Duration;
 
@@ -10,10 +10,14 @@ use ultima_api::client::{Client, ClientError};
 use crate::controller_address::ControllerAddress;
 use crate::exit::Exit;
 
-/// How long to look for a new leader.
+/// How long to look for a leader.
 const BOUND: Duration = Duration::from_secs(10);
 /// The pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(200);
+
+/// What a command does meanwhile, with several controllers and with one.
+const LOOKS: &str = "looking for the current leader";
+const WAITS: &str = "waiting until it answers again, at most 10 s";
 
 /// Restarts a watch that failed with `why` at the current leader at `at`, and reports that on standard error.
 ///
@@ -26,17 +30,21 @@ pub async fn resumed<W>(
     begin: impl AsyncFn(&Client) -> Result<W, ClientError>,
 ) -> Result<W> {
     let (address, tls) = (at.address()?, at.tls()?);
+    if !address.contains(',') {
+        return Err(why);
+    }
     let begin = async || {
         let client = Client::connect_with(&address, tls.clone()).await?;
         begin(&client).await
     };
-    again(address.contains(','), why, begin).await
+    again(LOOKS, why, begin).await
 }
 
-/// Sends an idempotent request, and repeats it at the next leader if the controller is gone, which it reports on standard error.
+/// Sends an idempotent request, and repeats it if the connection is lost, at the next leader or when the only controller is
+/// back. A warning on standard error says so.
 ///
 /// # Errors
-/// Errors of `ask`, as for [`resumed`]; no leader within 10 s.
+/// Errors of `ask`; no controller leads within 10 s.
 pub async fn asked<T>(
     client: &Client,
     ask: impl AsyncFn(&Client) -> Result<T, ClientError>,
@@ -45,23 +53,21 @@ pub async fn asked<T>(
         Ok(answer) => Ok(answer),
         // The client itself finds the next leader.
         Err(error) => {
-            again(client.is_of_several(), error.into(), async || {
-                ask(client).await
-            })
-            .await
+            let what = if client.is_of_several() { LOOKS } else { WAITS };
+            again(what, error.into(), async || ask(client).await).await
         }
     }
 }
 
 async fn again<T>(
-    is_of_several: bool,
+    what: &str,
     why: anyhow::Error,
     begin: impl AsyncFn() -> Result<T, ClientError>,
 ) -> Result<T> {
-    if !is_of_several || !is_lost(&why) {
+    if !is_lost(&why) {
         return Err(why);
     }
-    eprintln!("warning: lost the connection to the controller; looking for the current leader");
+    eprintln!("warning: lost the connection to the controller; {what}");
     let end = Instant::now() + BOUND;
     let pauses = ConstantBuilder::new().with_delay(PAUSE).without_max_times();
     let begun = (|| async { begin().await.map_err(anyhow::Error::from) }).retry(pauses);
@@ -87,7 +93,7 @@ mod tests {
     /// The number of repetitions of a request that failed with `error`.
     async fn repetitions(error: ClientError) -> u32 {
         let count = Cell::new(0);
-        let repeated = again(true, error.into(), async || {
+        let repeated = again(LOOKS, error.into(), async || {
             count.set(count.get() + 1);
             Ok(())
         });
@@ -97,7 +103,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_requests_that_another_leader_may_serve_are_repeated() {
+    async fn only_requests_that_a_controller_may_serve_later_are_repeated() {
         let message = || "why".to_owned();
         let refused = ClientError::Refused {
             code: Code::Unavailable,
@@ -110,5 +116,12 @@ mod tests {
         let (addresses, reason) = ("a,b".to_owned(), "reset".to_owned());
         let lost = ClientError::LostLeader { addresses, reason };
         assert_eq!(repetitions(lost).await, 1);
+        // The only controller is restarted.
+        let broken = ClientError::NoAnswer {
+            address: "127.0.0.1:9555".to_owned(),
+            reason: "reset".to_owned(),
+            is_handshake: false,
+        };
+        assert_eq!(repetitions(broken).await, 1);
     }
 }

@@ -12,6 +12,7 @@ use ultima_api::client::Client;
 use ultima_api::v1 as api;
 use ultima_controller::server::{WATCH_INTERVAL, WATCH_INTERVALS};
 
+use super::job::jobs_of;
 use super::resume::resumed;
 use crate::controller_address::ControllerAddress;
 use crate::exit::{Ended, Exit};
@@ -33,7 +34,7 @@ const MAX_SHOWN: usize = 20;
     ultima telemetry train --watch\n  \
     ultima telemetry --watch --every 10s -o json >> losses.jsonl")]
 pub struct Arguments {
-    /// Name of the job [default: all jobs]
+    /// Name of the job, or of a grid for all its jobs [default: all jobs]
     #[arg(add = crate::names::jobs(), value_parser = crate::names::job)]
     job: Option<String>,
     /// Print again every second until interrupted. JSON and YAML then contain only lossy operations reported since the last
@@ -85,7 +86,12 @@ async fn once(client: &Client, job: Option<&str>) -> Result<Jobs> {
         let mut watch = client.watch_telemetry(None, WATCH_INTERVAL).await?;
         return Ok(watch.next().await?.map(by_name).ok_or_else(stopped)?);
     };
-    Ok(vec![(name.to_owned(), client.telemetry(name).await?)])
+    let mut all = Vec::new();
+    for name in jobs_of(client, name).await? {
+        let telemetry = client.telemetry(&name).await?;
+        all.push((name, telemetry));
+    }
+    Ok(all)
 }
 
 fn by_name(jobs: Vec<api::JobTelemetry>) -> Jobs {
@@ -100,11 +106,16 @@ fn stopped() -> Ended {
 
 async fn watch(client: &Client, arguments: &Arguments) -> Result<()> {
     let every = arguments.every.unwrap_or(WATCH_INTERVAL);
-    let begin = async |client: &Client| {
-        client
-            .watch_telemetry(arguments.job.as_deref(), every)
-            .await
+    let wanted = match &arguments.job {
+        Some(name) => Some(jobs_of(client, name).await?),
+        None => None,
     };
+    // A watch is of one job or of all.
+    let one = wanted.as_deref().and_then(|jobs| match jobs {
+        [one] => Some(one.as_str()),
+        _ => None,
+    });
+    let begin = async |client: &Client| client.watch_telemetry(one, every).await;
     let mut watch = begin(client).await?;
     let format = arguments.output.format();
     let mut shown = Shown::default();
@@ -117,6 +128,7 @@ async fn watch(client: &Client, arguments: &Arguments) -> Result<()> {
                 continue;
             }
         };
+        jobs.retain(|(name, _)| wanted.as_ref().is_none_or(|jobs| jobs.contains(name)));
         if format == Format::Table {
             shown.complete(&mut jobs);
         }

@@ -9,6 +9,7 @@ use ultima_api::client::{Client, ClientError};
 use ultima_api::v1 as api;
 use ultima_console::units;
 
+use super::job::named;
 use super::resume;
 use crate::controller_address::ControllerAddress;
 use crate::exit::{Ended, Exit};
@@ -60,13 +61,14 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     run_beside(async {
         let client = arguments.at.connect().await?;
         let mut jobs = client.jobs().await?;
-        let known = |name: &&String| jobs.iter().any(|job| job.name == **name);
-        let unknown = names.iter().find(|name| !known(name));
-        jobs.retain(|job| names.is_empty() || names.contains(&job.name));
+        let of_names: Vec<Vec<String>> = names.iter().map(|name| named(&jobs, name)).collect();
+        let unknown = (names.iter().zip(&of_names)).find(|(_, jobs)| jobs.is_empty());
+        let wanted = of_names.concat();
+        jobs.retain(|job| names.is_empty() || wanted.contains(&job.name));
         let bound = Bound::from(arguments.timeout);
         match (arguments.state, unknown) {
             (State::Deleted, _) => deleted(&client, &jobs, bound).await,
-            (_, Some(name)) => {
+            (_, Some((name, _))) => {
                 bail!(Exit::NotFound.because(format!("no job is named {name}")))
             }
             (State::Ready, None) => ready(&client, &mut jobs, bound).await,

@@ -44,6 +44,7 @@ impl Text for PlannedJob<'_> {
         let Some(job) = &self.job else {
             return format!("{name}: {}\n", action.unwrap_or_default());
         };
+        let job = &job.status;
         let action = action.map_or_else(String::new, |action| format!("{action}, "));
         let mut text = format!(
             "{name}: {action}id {} on {}",

@@ -7,11 +7,13 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use anyhow::Result;
+use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 use ultima_console::output::{self, Json, columns};
 
 use crate::exit::Exit;
+use crate::objects::named;
 use template::Template;
 
 /// The pause between two looks of a watch.
@@ -26,7 +28,8 @@ pub struct View {
         long = "output",
         value_name = "FORMAT",
         default_value = "table",
-        value_parser = format
+        value_parser = format,
+        add = ArgValueCandidates::new(|| FORMATS.map(CompletionCandidate::new).into())
     )]
     format: Format,
     /// Print no header
@@ -44,6 +47,9 @@ enum Format {
     Document(output::Format),
     Path(Template),
 }
+
+/// The formats that shells complete.
+const FORMATS: [&str; 6] = ["table", "wide", "name", "json", "yaml", "jsonpath="];
 
 fn format(text: &str) -> Result<Format, String> {
     Ok(match text {
@@ -87,18 +93,23 @@ impl Listing {
         view.text(self, &mut Printed::default(), false)
     }
 
-    /// Keeps only the objects of these names, if there are any, in their order. Returns the [unknown names](unknown_names).
+    /// Keeps only the objects of these names, if there are any, in their order. Returns the [unknown names](unknown_names). A
+    /// grid's name stands for its jobs.
     pub fn keep(&mut self, names: &[String]) -> Option<String> {
         if names.is_empty() {
             return None;
         }
-        let row = |name: &&String| self.rows.iter().find(|row| row.name == **name).cloned();
-        let unknown: Vec<&str> = (names.iter().filter(|name| row(name).is_none()))
-            .map(String::as_str)
-            .collect();
-        let unknown = unknown_names(self.kind, &unknown);
-        self.rows = names.iter().filter_map(|name| row(&name)).collect();
-        unknown
+        let all = std::mem::take(&mut self.rows);
+        let mut unknown = Vec::new();
+        for name in names {
+            let found = named(self.kind, all.iter().map(|row| row.name.as_str()), name);
+            if found.is_empty() {
+                unknown.push(name.as_str());
+            }
+            let row = |name: &str| all.iter().find(|row| row.name == name).cloned();
+            self.rows.extend(found.into_iter().filter_map(row));
+        }
+        unknown_names(self.kind, &unknown)
     }
 }
 
@@ -197,7 +208,8 @@ impl View {
         }
         let mut printed = Printed::default();
         if !self.watch {
-            output::print(&self.text(&listing, &mut printed, names.len() == 1)?)?;
+            let single = names.len() == 1 && listing.rows.len() == 1;
+            output::print(&self.text(&listing, &mut printed, single)?)?;
             return found;
         }
         let mut known: BTreeMap<String, Row> = BTreeMap::new();
@@ -221,9 +233,7 @@ impl View {
             known = all.into_iter().map(|row| (row.name.clone(), row)).collect();
             sleep(LOOK).await;
             listing = list().await?;
-            if !names.is_empty() {
-                listing.rows.retain(|row| names.contains(&row.name));
-            }
+            listing.keep(names);
         }
     }
 

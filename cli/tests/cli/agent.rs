@@ -548,7 +548,7 @@ fn a_member_that_has_left_is_not_waited_for() {
         });
         signal(&third, Signal::SIGINT);
         assert_eq!(ended(third).status.code(), Some(130));
-        let left = &hosts.lab.job("train")["members"][2]["state"];
+        let left = &hosts.lab.job("train")["status"]["members"][2]["state"];
         assert_eq!(left, "left");
         for agent in others {
             let output = ended(agent);
@@ -681,7 +681,7 @@ fn an_interrupted_agent_leaves_the_job() {
         let options = [&AGENT[..], &work].concat();
         let states = || {
             let job = hosts.lab.job("train");
-            let members = job["members"].as_array().expect("members").iter();
+            let members = job["status"]["members"].as_array().expect("members").iter();
             let states: Vec<String> = members.map(|it| it["state"].to_string()).collect();
             states.join(" ")
         };
@@ -713,7 +713,7 @@ fn a_link_that_goes_down_is_an_error() {
         let agents = [1, 2, 3].map(|host| hosts.start(host, &options));
         wait_until("all have joined", || {
             let job = hosts.lab.job("train");
-            let members = job["members"].as_array().expect("members");
+            let members = job["status"]["members"].as_array().expect("members");
             members.iter().all(|member| member["state"] == "joined")
         });
         hosts.set_interface(3, &["down"]);

@@ -314,3 +314,58 @@ fn prune_deletes_the_jobs_that_no_file_names() {
         assert_eq!(names.stdout, b"job/new\n");
     });
 }
+
+/// What `get` prints is a file of jobs: `apply` and `job create` ignore the status, and no other unknown field.
+#[test]
+fn printed_jobs_are_files_of_jobs() {
+    Target::Sockets.run(Fabric::pair(), &[], |stage| {
+        let at = ["--controller", &stage.controller.address()];
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("jobs.yaml");
+        let file = path.to_str().expect("text");
+        let write = |text: &str| std::fs::write(&path, text).expect("written");
+        let done = |words: &str| {
+            let words: Vec<&str> = words.split(' ').collect();
+            let output = output(&[&words[..], &at].concat());
+            let errors = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{words:?}: {errors}");
+            String::from_utf8(output.stdout).expect("text")
+        };
+        write(&JOBS.replace("weight: 3", "weight: 3\nseed: 18446744073709551615"));
+        done(&format!("apply -f {file}"));
+        let jobs = "near grid.row0 grid.row1 grid.column0 grid.column1";
+        let all = |what: &str| {
+            let lines = jobs.split(' ').map(|name| format!("{name}: {what}\n"));
+            lines.collect::<String>()
+        };
+        for (get, expected) in [
+            ("get job near -o yaml", "near: unchanged\n".to_owned()),
+            ("get jobs -o yaml", all("unchanged")),
+            ("get jobs -o json", all("unchanged")),
+        ] {
+            write(&done(get));
+            assert_eq!(done(&format!("apply -f {file}")), expected, "{get}");
+        }
+        // The jobs can be created from it again.
+        let before = done("get jobs -o yaml");
+        write(&before);
+        done("delete jobs --all");
+        assert_eq!(done(&format!("apply -f {file}")), all("created"));
+        done(&format!("delete -f {file}"));
+        let near = before.split("\n- name").next().expect("a job");
+        write(near);
+        let created = done(&format!("job create -f {file} -o json"));
+        let created: Value = serde_json::from_str(&created).expect("JSON");
+        let before: Value = serde_yaml::from_str(&before).expect("YAML");
+        for field in ["name", "members", "seed", "gather"] {
+            assert_eq!(created[field], before[0][field], "{field}");
+        }
+        // The new members of a change that has begun are the job's members.
+        done("job resize near --add h3");
+        write(&done("get job near -o yaml"));
+        assert_eq!(done(&format!("apply -f {file}")), "near: unchanged\n");
+        write(&near.replace("  weight:", "  wait:"));
+        let typo = refused(&[&["apply", "-f", file], &at[..]].concat());
+        assert!(typo.contains("unknown field `wait`"), "{typo}");
+    });
+}

@@ -233,7 +233,11 @@ fn wait_for_a_disconnected_switch_has_a_timeout() {
             &address,
         ];
         let shown = document(&String::from_utf8_lossy(&output(&shown).stdout));
-        let crosses = |spine: &str| shown["tree"].to_string().contains(&format!("{spine}/"));
+        let crosses = |spine: &str| {
+            shown["status"]["tree"]
+                .to_string()
+                .contains(&format!("{spine}/"))
+        };
         let spine = if crosses("s3") { "s3" } else { "s4" };
         assert!(crosses(spine));
         stage.operate(1, async |_| {
@@ -379,7 +383,7 @@ fn plan_prints_the_changes_and_changes_nothing() {
         let row: Vec<&str> = row.expect("a row").split_whitespace().collect();
         assert_eq!(row, ["s1", "multicast", "groups", "1", "3", "4096"]);
         let plan = document(&fabric(&stage, &["plan", "-f", &jobs, "-o", "json"]).1);
-        assert_eq!(plan["jobs"][0]["job"]["tree"], json!(["s1/9-s2/9"]));
+        assert_eq!(plan["jobs"][0]["job"]["status"]["tree"], json!(["s1/9-s2/9"]));
         assert_eq!(plan["switches"].as_array().map(Vec::len), Some(2));
         // No switch has changed.
         let whole = "s1: in sync\ns2: in sync\n";
@@ -395,7 +399,7 @@ fn plan_prints_the_changes_and_changes_nothing() {
         assert!(text.starts_with("train: would be resized, id 2 on "), "{text}");
         let plan = document(&fabric(&stage, &["plan", "-f", &fewer, "-o", "json"]).1);
         assert_eq!(plan["jobs"][0]["action"], "would-be-resized");
-        assert_eq!(plan["jobs"][0]["job"]["epoch"], 2);
+        assert_eq!(plan["jobs"][0]["job"]["status"]["epoch"], 2);
         let heavy = file("heavy.yaml", &TRAIN.replace(" }", ", weight: 2 }"));
         let (code, text) = fabric(&stage, &["plan", "-f", &heavy]);
         let differs = "weight is 1, but the file has 2; delete the job first, or correct the file";

@@ -145,6 +145,62 @@ fn several_objects_and_kinds_may_be_named() {
     });
 }
 
+/// Every verb takes a grid's name for all its jobs, and `get events` takes objects as `events` does.
+#[test]
+fn a_grid_s_name_stands_for_its_jobs() {
+    with_job(|stage, printed| {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("grid.yaml");
+        let grid = "{ name: grid, members: [h1, h2, h3, h4], groups: 2 }";
+        fs::write(&file, grid).expect("written");
+        printed(&format!("apply -f {}", file.display()));
+        let lines = ["grid.row0", "grid.row1", "grid.column0", "grid.column1"];
+        let names = lines.map(|name| format!("job/{name}\n")).concat();
+        assert_eq!(printed("get job grid -o name"), names);
+        assert_eq!(
+            printed("get job/grid job/train -o name"),
+            names + "job/train\n"
+        );
+        assert_eq!(
+            printed("get job grid -o jsonpath={[*].name}"),
+            lines.join(" ") + "\n"
+        );
+        let described = printed("describe job/grid");
+        for name in lines {
+            let name = |line: &str| line.starts_with("NAME:") && line.ends_with(name);
+            assert!(described.lines().any(name), "{described}");
+        }
+        printed("wait job/grid");
+        let told = printed("telemetry grid -o json");
+        let told: Value = serde_json::from_str(&told).expect("JSON");
+        assert_eq!(told["jobs"].as_array().map(Vec::len), Some(4));
+        let plan = printed(&format!("fabric plan {} --without grid", file.display()));
+        assert!(plan.starts_with("grid.row0: would be created, "), "{plan}");
+
+        let events = printed("events job/grid -o jsonpath={[*].object}");
+        assert!(
+            events.contains("job/grid.row0") && !events.contains("train"),
+            "{events}"
+        );
+        for objects in ["job/grid", "job/train", "jobs", "job/train job/grid"] {
+            let [one, other] =
+                ["get events", "events"].map(|verb| printed(&format!("{verb} {objects} -o name")));
+            assert!(one == other && !one.is_empty(), "{objects}: {one}");
+        }
+        let id = printed("get events job/train -o name");
+        let id = id.lines().next().expect("one");
+        assert_eq!(printed(&format!("get {id} -o name")), format!("{id}\n"));
+
+        let at = ["--controller", &stage.controller.address()];
+        let waits = [&["wait", "job/grid", "--for", "deleted"], &at[..]].concat();
+        let mut waits = ultima(&waits).spawn().expect("it starts");
+        printed("delete job grid");
+        assert_eq!(waits.wait().expect("it ends").code(), Some(0));
+        let unknown = refused_with(4, &[&["get", "job", "grid"], &at[..]].concat());
+        assert_eq!(unknown, "error: no job is named grid\n");
+    });
+}
+
 #[test]
 fn jobs_are_deleted_by_name_and_by_file() {
     with_job(|stage, printed| {

@@ -302,6 +302,60 @@ async fn committed_jobs_survive_the_restart_of_a_killed_controller() {
     }
 }
 
+/// A request that the only controller did not answer is repeated when it is back, and is the same job.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_creation_continues_when_the_only_controller_is_restarted() {
+    let bed = Bed::new();
+    let mut controller = bed.start("a");
+    let address = bed.address("a");
+    let client = Client::connect(&address).await.expect("it listens");
+    let file = bed.path("job.yaml");
+    for (name, command) in [("one", &["job", "create"][..]), ("two", &["apply"])] {
+        std::fs::write(&file, format!("{{ name: {name}, members: [h1, h3] }}")).expect("written");
+        // The controller commits the job, and waits for this switch.
+        bed.switches[2].signal(Signal::SIGSTOP);
+        let command = [command, &["--file", &file, "--controller", &address]].concat();
+        let command = ultima(&command)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("it starts");
+        until("it is committed", async || client.job(name).await.is_ok()).await;
+        controller.kill();
+        bed.switches[2].signal(Signal::SIGCONT);
+        controller = bed.start("a");
+        let created = command.wait_with_output().expect("it ends");
+        let said = String::from_utf8_lossy(&created.stderr);
+        assert!(created.status.success(), "{said}");
+        let note = "warning: lost the connection to the controller; waiting until it answers again, at most 10 s\n";
+        assert!(said.starts_with(note), "{said}");
+        until("it answers", async || client.job(name).await.is_ok()).await;
+    }
+    assert_eq!(check(&client, &[]).await, ["one", "two"]);
+
+    // It does not come back: the command gives up after ten seconds.
+    if !full_run() {
+        return;
+    }
+    bed.switches[2].signal(Signal::SIGSTOP);
+    std::fs::write(&file, "{ name: three, members: [h1, h3] }").expect("written");
+    let command = ["job", "create", "-f", &file, "--controller", &address];
+    let command = ultima(&command).stderr(Stdio::piped()).spawn();
+    until("it is committed", async || {
+        client.job("three").await.is_ok()
+    })
+    .await;
+    controller.kill();
+    let failed = command
+        .expect("it starts")
+        .wait_with_output()
+        .expect("it ends");
+    let said = String::from_utf8_lossy(&failed.stderr);
+    assert_eq!(failed.status.code(), Some(3), "{said}");
+    let error = "error: no answer; `ultima get jobs` shows if the controller created anything: ";
+    assert!(said.lines().any(|line| line.starts_with(error)), "{said}");
+}
+
 /// Without `--state`, jobs are in a file of the user's state folder that is named like the fabric's file and its path.
 #[tokio::test]
 async fn jobs_survive_in_the_default_file() {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tracing::Span;
+use ultima_api::client::READY_WAIT;
 use ultima_api::v1::membership_event::Kind;
 use ultima_planner::fabric::{Fabric, SwitchId};
 use ultima_planner::job::{Job, JobId, JobSpec};
@@ -23,9 +24,6 @@ use super::membership::departure::report_obstacle;
 use super::registry::Registry;
 use super::report::{reason_of, report};
 use crate::store::{Change, JobRecord, SeatRecord, StoreError};
-
-/// The default time that a request waits for the switches.
-pub const READY_WAIT: Duration = Duration::from_secs(10);
 
 /// The current span, with this epoch recorded in it.
 pub(super) fn epoch_in_span(job: &Job) -> Span {

@@ -1,7 +1,11 @@
 //! A job's YAML form.
 
+use std::fmt;
+
 use schemars::JsonSchema;
 use serde::Deserialize;
+use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
+use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::{
     DEFAULT_LOSS_THRESHOLD, DEFAULT_SEALED, Gather, GridSpec, JobRequest, JobSpec, Refusal, Weight,
@@ -43,6 +47,44 @@ pub(super) struct JobFile {
     /// position in the groups.
     #[schemars(range(min = 2))]
     groups: Option<u16>,
+    /// The state of an existing job, as `ultima get -o yaml` prints it. Ignored in a file.
+    #[serde(default, rename = "status")]
+    #[schemars(with = "serde_json::Map<String, serde_json::Value>")]
+    _status: IgnoredAny,
+}
+
+/// The jobs of a YAML document: one, or a list as `ultima get jobs -o yaml` prints it.
+pub(super) enum Document {
+    /// One job.
+    One(Box<JobFile>),
+    /// A list.
+    List(Vec<JobFile>),
+}
+
+impl<'de> Deserialize<'de> for Document {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(DocumentVisitor)
+    }
+}
+
+struct DocumentVisitor;
+
+impl<'de> Visitor<'de> for DocumentVisitor {
+    type Value = Document;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a job, or a list of jobs")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Document, A::Error> {
+        let file = JobFile::deserialize(MapAccessDeserializer::new(map))?;
+        Ok(Document::One(Box::new(file)))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Document, A::Error> {
+        let files = Vec::deserialize(SeqAccessDeserializer::new(list))?;
+        Ok(Document::List(files))
+    }
 }
 
 fn default_loss_threshold() -> u32 {
@@ -88,6 +130,7 @@ pub(super) fn check(file: JobFile) -> Result<JobRequest, Refusal> {
         evict_after_s,
         sealed,
         groups,
+        _status: _,
     } = file;
     let weight = weight.map(Weight::try_from).transpose()?;
     let eviction = evict_after_s.map(Eviction::try_from).transpose()?;

@@ -348,15 +348,16 @@ pub fn load(path: &Path) -> Result<JobRequest, LoadError> {
     parse(&yaml::read(path)?, &path.display().to_string())
 }
 
-/// Reads the jobs in `text`, one per YAML document. Errors call the text `source`.
+/// Reads the jobs in `text`, one per YAML document or in a list. Errors call the text `source`.
 ///
 /// # Errors
 /// The text has no job; or as [`load`], for the first invalid job.
 pub fn parse_all(text: &str, source: &str) -> Result<Vec<WrittenJob>, LoadError> {
     let documents = yaml::documents(text);
-    let jobs: Vec<WrittenJob> = documents
-        .map(|text| WrittenJob::parse(&text, source))
-        .collect::<Result<_, _>>()?;
+    let mut jobs = Vec::new();
+    for text in documents {
+        jobs.extend(WrittenJob::parse(&text, source)?);
+    }
     match jobs.is_empty() {
         true => {
             let problem =
@@ -372,7 +373,15 @@ pub fn parse_all(text: &str, source: &str) -> Result<Vec<WrittenJob>, LoadError>
 /// # Errors
 /// As [`load`].
 pub fn parse(text: &str, source: &str) -> Result<JobRequest, LoadError> {
-    WrittenJob::parse(text, source).map(|job| job.request)
+    let mut jobs = WrittenJob::parse(text, source)?;
+    match (jobs.pop(), jobs.is_empty()) {
+        (Some(job), true) => Ok(job.request),
+        _ => Err(LoadError::at(
+            &yaml::Place::whole(source),
+            "",
+            "expected one job",
+        )),
+    }
 }
 
 /// The JSON schema of the YAML form.

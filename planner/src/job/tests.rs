@@ -37,12 +37,75 @@ fn reads_yaml() {
     assert_eq!(parse(grid, "j.yaml").unwrap(), expected.unwrap());
 }
 
+/// What `ultima get jobs -o yaml` prints: a list, with the state of each job.
+#[test]
+fn a_list_may_have_the_state_of_its_jobs() {
+    let text = "\
+- name: one
+  members: [h1, h2]
+  status: { id: 7, members: [{ rank: 0, host: h9 }], unfit: '' }
+- name: two
+  members: [h2, h1]
+  weight: 2
+";
+    let jobs = parse_all(text, "j.yaml").unwrap();
+    let [one, two] = &jobs[..] else {
+        panic!("{jobs:?}")
+    };
+    assert_eq!(one.request.names(), ["one"]);
+    let JobRequest::Job(spec) = &one.request else {
+        panic!("no grid")
+    };
+    assert_eq!(spec.members, ["h1", "h2"]);
+    assert!(two.has("weight") && !one.has("weight"));
+    let places = [
+        two.place(),
+        two.place_of("members[1]"),
+        two.place_of("seed"),
+    ];
+    let places = places.map(|place| place.to_string());
+    assert_eq!(places, ["j.yaml:4:3", "j.yaml:5:17", "j.yaml:4:3"]);
+    for (from, to, expected) in [
+        (
+            "weight: 2",
+            "wait: 2",
+            "j.yaml:6:3: [1]: unknown field `wait`",
+        ),
+        (
+            "weight: 2",
+            "weight: 0",
+            "j.yaml:6:11: [1].weight: weight 0 is out of range",
+        ),
+        (
+            "weight: 2",
+            "weight: x",
+            "j.yaml:6:11: [1].weight: expected a whole number",
+        ),
+    ] {
+        let error = parse_all(&text.replace(from, to), "j.yaml").unwrap_err();
+        let error = error.to_string();
+        assert!(error.starts_with(expected), "{error}");
+    }
+    assert!(
+        parse_all("[]", "j.yaml")
+            .unwrap_err()
+            .to_string()
+            .contains("no job")
+    );
+    let error = parse_all("train", "j.yaml").unwrap_err().to_string();
+    assert!(
+        error.contains("expected a job, or a list of jobs"),
+        "{error}"
+    );
+    assert!(parse(text, "j.yaml").is_err() && parse("[]", "j.yaml").is_err());
+}
+
 #[test]
 fn invalid_files_give_one_line_errors() {
     let cases = [
         (
             "nam: train\nmembers: [h1, h2]",
-            "j.yaml:1:1: unknown field `nam`, expected one of name, members, gather, seed, loss_threshold, weight, evict_after_s, sealed, groups",
+            "j.yaml:1:1: unknown field `nam`, expected one of name, members, gather, seed, loss_threshold, weight, evict_after_s, sealed, groups, status",
         ),
         (
             "name: a b\nmembers: [h1, h2]",
@@ -70,7 +133,7 @@ fn invalid_files_give_one_line_errors() {
         ),
         (
             "- train",
-            "j.yaml:1:1: expected fields, such as { name: value }",
+            "j.yaml:1:3: [0]: expected fields, such as { name: value }",
         ),
         (
             "name:\nmembers: [h1, h2]",

@@ -17,6 +17,7 @@ mod traffic;
 pub use traffic::{Arguments as TrafficArguments, run as run_traffic};
 
 use crate::controller_address;
+use crate::names;
 use ultima_console::output::{self, Output};
 
 /// Run a fabric on this machine, with a network namespace for each host
@@ -41,6 +42,7 @@ enum Command {
         ultima lab status star4 -o json")]
     Status {
         /// Name of the lab [default: all labs]
+        #[arg(add = names::labs())]
         name: Option<LabName>,
         #[command(flatten)]
         output: Output,
@@ -50,6 +52,7 @@ enum Command {
     #[command(after_help = "Example: ultima lab down star4")]
     Down {
         /// Name of the lab; optional if there is only one
+        #[arg(add = names::labs())]
         name: Option<LabName>,
     },
     /// Show the lab that a fabric file describes, with all defaults, and start nothing
@@ -92,9 +95,10 @@ struct Up {
     ultima lab exec --name star4 s1 -- ultima switch tm show --grpc 127.0.0.1:9559")]
 struct Exec {
     /// Name of the lab; optional if there is only one
-    #[arg(long)]
+    #[arg(long, add = names::labs())]
     name: Option<LabName>,
     /// Name of the host or switch
+    #[arg(add = names::nodes())]
     host: String,
     /// Command and its arguments, after `--`
     #[arg(last = true, required = true, value_name = "COMMAND")]

@@ -4,6 +4,8 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::Value;
 
 pub fn ultima(arguments: &[&str]) -> Command {
@@ -53,6 +55,12 @@ impl Switch {
         let address = line.trim().strip_prefix("listening on ");
         let address = address.expect("it listens").to_owned();
         Switch { child, address }
+    }
+
+    /// Sends a signal to the process.
+    pub fn signal(&self, signal: Signal) {
+        let id = self.child.id().try_into().expect("a process's number");
+        kill(Pid::from_raw(id), signal).expect("it runs");
     }
 
     fn at_it<'a>(&'a self, command: &[&'a str]) -> Vec<&'a str> {

@@ -296,7 +296,7 @@ fn a_stopped_agent_costs_only_its_own_contributions() {
     let folder = tempfile::tempdir().expect("a folder");
     let trace = folder.path().join("trace").display().to_string();
     let stopped = agent("h4", &["--trace", &trace]);
-    let state = || lab.job("train")["members"][3]["state"].clone();
+    let state = || lab.job("train")["status"]["members"][3]["state"].clone();
     wait_until("it has sent packets", || {
         fs::metadata(&trace).is_ok_and(|trace| trace.len() > 10_000)
     });

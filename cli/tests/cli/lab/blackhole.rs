@@ -33,7 +33,7 @@ links:
 
 fn tree(lab: &Lab) -> Vec<String> {
     let job = lab.job("train");
-    let links = job["tree"].as_array().expect("links").iter();
+    let links = job["status"]["tree"].as_array().expect("links").iter();
     links
         .map(|link| link.as_str().expect("a name").to_owned())
         .collect()
@@ -91,7 +91,7 @@ fn a_job_leaves_a_link_that_drops_every_packet() {
     let agents = ["h1", "h2", "h3", "h4"].map(|host| lab.start(host, &agent));
     wait_until("they have joined", || {
         let job = lab.job("train");
-        let mut members = job["members"].as_array().expect("members").iter();
+        let mut members = job["status"]["members"].as_array().expect("members").iter();
         members.all(|member| member["state"] == "joined")
     });
 

@@ -67,12 +67,12 @@ pub fn signal(agent: &Child, signal: Signal) {
 /// The number of a job's ranks that have joined.
 fn joined(lab: &Lab, name: &str) -> usize {
     let job = lab.job(name);
-    let members = job["members"].as_array().expect("members");
+    let members = job["status"]["members"].as_array().expect("members");
     members.iter().filter(|it| it["state"] == "joined").count()
 }
 
 fn hosts(job: &Value) -> Vec<&Value> {
-    let members = job["members"].as_array().expect("members").iter();
+    let members = job["status"]["members"].as_array().expect("members").iter();
     members.map(|member| &member["host"]).collect()
 }
 
@@ -82,7 +82,9 @@ fn done(lab: &Lab, arguments: &[&str]) -> String {
 
 /// Waits until the job is in an epoch; returns the job.
 fn in_epoch(lab: &Lab, epoch: u64) -> Value {
-    wait_until("the epoch has come", || lab.job("train")["epoch"] == epoch);
+    wait_until("the epoch has come", || {
+        lab.job("train")["status"]["epoch"] == epoch
+    });
     lab.job("train")
 }
 
@@ -180,7 +182,7 @@ fn a_job_grows_shrinks_and_loses_a_killed_agent_while_it_runs() {
         .map(|(epoch, (_, ranks))| (*epoch, *ranks))
         .collect();
     assert_eq!(ranks, [(1, 4), (2, 5), (3, 4), (4, 3)]);
-    assert_eq!(evicted["first_operation"], epochs[&4].0);
+    assert_eq!(evicted["status"]["first_operation"], epochs[&4].0);
     lab.down();
 }
 
@@ -200,7 +202,7 @@ fn new_members_join_again_when_a_resize_leaves_out_a_lost_member() {
     let mut lost = agents.remove("h3").expect("it runs");
     signal(&lost, Signal::SIGSTOP);
     wait_until("it is suspected", || {
-        lab.job("train")["members"][2]["state"] == "suspected"
+        lab.job("train")["status"]["members"][2]["state"] == "suspected"
     });
     let resize = ["job", "resize", "train"];
     done(
@@ -218,7 +220,7 @@ fn new_members_join_again_when_a_resize_leaves_out_a_lost_member() {
         .map(|(epoch, (_, ranks))| (*epoch, *ranks))
         .collect();
     assert_eq!(ranks, [(1, 3), (2, 3)]);
-    assert_eq!(without["first_operation"], epochs[&2].0);
+    assert_eq!(without["status"]["first_operation"], epochs[&2].0);
     lab.down();
 }
 

@@ -40,7 +40,7 @@ fn a_killed_spine_costs_only_the_operation_in_progress() {
         fs::metadata(&trace).is_ok_and(|trace| trace.len() > 100_000)
     });
     let job = lab.job("train");
-    let link = job["tree"][0].as_str().expect("a link");
+    let link = job["status"]["tree"][0].as_str().expect("a link");
     let (_, end) = link.split_once('-').expect("two ends");
     let spine = end.split('/').next().expect("a switch");
     let processes = lab.processes();

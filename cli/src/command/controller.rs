@@ -141,6 +141,10 @@ struct Serve {
         help_heading = "etcd"
     )]
     etcd_password_file: Option<PathBuf>,
+    /// Encrypt jobs' records in etcd, which have the keys of sealed jobs, with this secret of at least 32 bytes. All controllers of
+    /// a fabric have the same
+    #[arg(long, value_name = "FILE", help_heading = "etcd")]
+    etcd_secret: Option<PathBuf>,
     /// How long a leader that does not answer keeps the lead, at least 2s; whole seconds [default: 3s]
     #[arg(long, value_name = "TIME", value_parser = units::duration, help_heading = "etcd")]
     etcd_lease: Option<Duration>,
@@ -266,6 +270,7 @@ impl Serve {
             ("--advertise", self.advertise.is_some()),
             ("--etcd-ca", self.etcd_ca.is_some()),
             ("--etcd-user", self.etcd_user.is_some()),
+            ("--etcd-secret", self.etcd_secret.is_some()),
             ("--etcd-lease", self.etcd_lease.is_some()),
         ];
         match given.into_iter().find(|(_, is_given)| *is_given) {
@@ -306,8 +311,10 @@ fn with_access(cluster: etcd::Config, serve: &Serve) -> Result<etcd::Config> {
     if lease < MIN_LEASE || lease.subsec_nanos() != 0 {
         bail!("--etcd-lease {lease:?}: expected whole seconds, 2s or more");
     }
+    let secret = (serve.etcd_secret.as_ref()).map(|file| etcd::Secret::load(file));
     Ok(etcd::Config {
         tls: tls.transpose()?,
+        secret: secret.transpose()?,
         user: serve
             .etcd_user
             .clone()

@@ -248,7 +248,9 @@ impl Seats {
 
     /// Frees the seat of a member that does not know that it has it.
     pub fn withdraw(&mut self, rank: Rank) {
-        self.vacate(rank, Seat::Free);
+        // One that has joined did not wait any more: the store refused it.
+        let gives_up = self.state(rank) == Some(Seat::Joining);
+        self.vacate(rank, Seat::Free, gives_up);
     }
 
     /// The free ranks whose members have just given up to wait for others. Members that start together also give
@@ -277,17 +279,17 @@ impl Seats {
                 true => Seat::Vacated,
                 false => Seat::Free,
             };
-            self.vacate(rank, seat);
+            self.vacate(rank, seat, !has_begun);
         }
         has
     }
 
-    fn vacate(&mut self, rank: Rank, seat: Seat) {
+    fn vacate(&mut self, rank: Rank, seat: Seat, gives_up: bool) {
         if let Some(entry) = self.seats.get_mut(usize::from(rank.0))
             && matches!(entry.seat, Seat::Joining | Seat::Joined)
         {
             *entry = SeatEntry::new(entry.host, seat, Attempt::default());
-            entry.gave_up = (seat != Seat::Left).then(Instant::now);
+            entry.gave_up = gives_up.then(Instant::now);
             self.changes += 1;
             match seat {
                 Seat::Left => self.left.send_modify(|left| left.push(rank)),

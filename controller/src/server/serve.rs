@@ -100,6 +100,11 @@ pub async fn serve_with_etcd(
     advertise: Option<String>,
 ) -> Result<CandidateHandle, ServeError> {
     let bound = Bound::new(&config).await?;
+    if store.secret.is_none() {
+        tracing::warn!(
+            "the keys of sealed jobs are stored in etcd in plain text; pass --etcd-secret"
+        );
+    }
     let itself = Leader {
         address: advertise.unwrap_or_else(|| bound.listener.address.to_string()),
         fabric: config.fabric.digest(),

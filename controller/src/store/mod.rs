@@ -115,6 +115,14 @@ pub enum StoreError {
         /// The reason.
         reason: serde_json::Error,
     },
+    /// A stored job is encrypted with another secret.
+    #[error("{name}: job {id} is encrypted; pass the --etcd-secret with which it was stored")]
+    Secret {
+        /// The store.
+        name: String,
+        /// The job's id.
+        id: u16,
+    },
     /// The file cannot be read or written.
     #[error("{name}: {reason}; check the disk")]
     Io {

@@ -1,4 +1,5 @@
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::Permissions;
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -19,8 +20,11 @@ use ultima_wire::Key;
 
 use super::embedded::{FORM, NUMBERS};
 use super::etcd::testing::Cluster;
+use super::etcd::{Secret, SecretError};
 use super::*;
 
+/// Bytes of a secret.
+const SECRET_BYTES: usize = 32;
 /// Longer than any wait in these tests, even on a busy machine.
 const WAIT: Duration = Duration::from_secs(60);
 
@@ -138,8 +142,7 @@ impl Kind for Cluster {
     }
 
     async fn get(&self, id: u16) -> Value {
-        let text = self.get(&format!("jobs/{id:05}")).await;
-        serde_json::from_slice(&text.unwrap()).unwrap()
+        serde_json::from_slice(&self.record(id).await).unwrap()
     }
 }
 
@@ -296,6 +299,82 @@ async fn etcd_conforms() {
     conforms(ultima_testing::cases(4, 50), new).await;
 }
 
+/// A secret in a file that only its owner reads.
+fn secret(folder: &Path, name: &str, text: &str) -> Result<Secret, SecretError> {
+    let path = folder.join(name);
+    std::fs::write(&path, text).unwrap();
+    std::fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+    Secret::load(&path)
+}
+
+#[tokio::test]
+async fn etcd_with_a_secret_conforms_and_has_no_key() {
+    let Some(etcd) = Etcd::start(1) else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let secret = |name: &str| secret(folder.path(), name, &name.repeat(SECRET_BYTES)).unwrap();
+    let (ours, other) = (secret("a"), secret("b"));
+    conforms(1, || Cluster::new(&etcd).with_secret(Some(ours.clone()))).await;
+
+    let plain = Cluster::new(&etcd);
+    let sealed = plain.with_secret(Some(ours));
+    let put = async |cluster: &Cluster, id| {
+        let store = cluster.elected().await;
+        store.load().await.unwrap();
+        store
+            .apply(&Change::Put(vec![record(id, 1)]))
+            .await
+            .unwrap();
+    };
+    // A record from before the secret is read as it is.
+    put(&plain, 1).await;
+    put(&sealed, 3).await;
+    let jobs = sealed.read().await.unwrap().jobs;
+    assert_eq!(jobs, [record(1, 1), record(3, 1)]);
+    let stored = sealed.get("jobs/00003").await.unwrap();
+    for leak in ["job3", "030303"] {
+        let mut windows = stored.windows(leak.len());
+        assert!(!windows.any(|it| it == leak.as_bytes()), "{leak}");
+    }
+    for cluster in [plain.with_secret(Some(other)), plain.with_secret(None)] {
+        let error = cluster.read().await.unwrap_err().to_string();
+        let advice = "job 3 is encrypted; pass the --etcd-secret with which it was stored";
+        assert!(error.ends_with(advice), "{error}");
+    }
+    // A record is bound to its id.
+    sealed.put("jobs/00004", stored).await;
+    assert!(matches!(
+        sealed.read().await,
+        Err(StoreError::Secret { id: 4, .. })
+    ));
+}
+
+#[test]
+fn unusable_secrets_give_one_line_errors() {
+    let folder = tempfile::tempdir().unwrap();
+    let short = secret(folder.path(), "short", "only a word\n").unwrap_err();
+    let missing = Secret::load(&folder.path().join("missing")).unwrap_err();
+    let long = folder.path().join("open");
+    std::fs::write(&long, "x".repeat(SECRET_BYTES)).unwrap();
+    std::fs::set_permissions(&long, Permissions::from_mode(0o644)).unwrap();
+    let open = Secret::load(&long).unwrap_err();
+    for (error, says) in [
+        (short, "a secret of 11 bytes is too short"),
+        (missing, "No such file"),
+        (
+            open,
+            "other users can read this secret; run chmod 600 on it",
+        ),
+    ] {
+        let error = error.to_string();
+        assert!(
+            error.contains(says) && error.lines().count() == 1,
+            "{error}"
+        );
+    }
+}
+
 /// A cluster that serves only clients with a certificate and a password.
 #[tokio::test]
 async fn etcd_with_tls_and_users_conforms() {
@@ -403,7 +482,7 @@ async fn a_deposed_leader_cannot_write_to_etcd() {
     let second = cluster.elected().await;
     second.load().await.unwrap();
     // Another program's write is noticed before anything is overwritten.
-    cluster.put("change", "theirs".into()).await;
+    cluster.put("change", "theirs").await;
     let error = second.apply(&Change::Remove(vec![1])).await.unwrap_err();
     assert!(error.to_string().contains("another program"), "{error}");
 }
@@ -427,7 +506,7 @@ async fn unusable_clusters_give_one_line_errors() {
         "{error}"
     );
     assert_eq!(store.load().await.unwrap().jobs, []);
-    cluster.put("form", "9".into()).await;
+    cluster.put("form", "9").await;
     let error = store.load().await.unwrap_err().to_string();
     assert!(error.contains("store format 9 is unknown"), "{error}");
     etcd.kill(0);

@@ -71,6 +71,7 @@ pub fn cluster(endpoints: Vec<String>, prefix: &str) -> etcd::Config {
         prefix: prefix.to_owned(),
         tls: None,
         user: None,
+        secret: None,
         lease: LEASE,
     }
 }

@@ -5,7 +5,7 @@
 //! | key | value |
 //! | --- | --- |
 //! | `leader` | the leader's address and fabric, under its lease |
-//! | `jobs/00007` | a job's record as JSON, by id |
+//! | `jobs/00007` | a job's record as JSON, by id; encrypted if the controllers have a [`Secret`] |
 //! | `drained/NAME` | an element that an operator has drained; no value |
 //! | `id` | the random id of the store, which the switches keep with its jobs |
 //! | `last_id` | the last id that was given out |
@@ -19,6 +19,7 @@
 
 mod client;
 mod leadership;
+mod secret;
 mod shared;
 #[cfg(test)]
 pub(super) mod testing;
@@ -32,6 +33,7 @@ use ultima_grpc::tls::ClientTls;
 pub use client::EtcdError;
 pub(crate) use leadership::Election;
 pub use leadership::Leadership;
+pub use secret::{Secret, SecretError};
 pub(crate) use shared::{Shared, read};
 
 /// Default of [`Config::lease`].
@@ -48,6 +50,8 @@ pub struct Config {
     pub tls: Option<ClientTls>,
     /// The user, and a file with the password.
     pub user: Option<(String, PathBuf)>,
+    /// Encrypts jobs' records; without it, who reads the keys in etcd has the keys of sealed jobs.
+    pub secret: Option<Secret>,
     /// Time for which a leader that does not answer keeps the lead, in whole seconds. etcd raises it to 1.5
     /// times its own election timeout.
     pub lease: Duration,
@@ -72,6 +76,7 @@ impl Config {
             prefix: prefix.to_owned(),
             tls: None,
             user: None,
+            secret: None,
             lease: LEASE,
         })
     }

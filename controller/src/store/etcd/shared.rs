@@ -11,6 +11,7 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::client::{Client, EtcdError, pauses, read_by};
+use super::secret::opened;
 use super::{Election, Leadership};
 use crate::store::change::{text, text_over};
 use crate::store::{Change, Store, StoreError, Stored, THIS_FORM, new_id};
@@ -172,7 +173,11 @@ impl Shared {
         operations.extend(jobs.iter().map(|(id, text)| {
             let key = key(&format!("jobs/{id:05}"));
             match text {
-                Some(text) => TxnOp::put(key, text.clone(), None),
+                Some(text) => {
+                    let secret = config.secret.as_ref();
+                    let value = secret.map_or_else(|| text.clone(), |it| it.seal(&key, text));
+                    TxnOp::put(key, value, None)
+                }
                 None => TxnOp::delete(key, None),
             }
         }));
@@ -267,6 +272,11 @@ async fn load(client: &Client, limit: Duration) -> Result<(Known, Stored), Store
                 if let Some(element) = rest.strip_prefix("drained/") {
                     stored.drained.push(element.to_owned());
                 } else if let Some(id) = rest.strip_prefix("jobs/").and_then(|id| id.parse().ok()) {
+                    let value = opened(config.secret.as_ref(), &key, value);
+                    let value = value.ok_or_else(|| StoreError::Secret {
+                        name: config.name(),
+                        id,
+                    })?;
                     let job = serde_json::from_slice(&value).map_err(|reason| StoreError::Job {
                         name: config.name(),
                         id,

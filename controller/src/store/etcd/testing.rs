@@ -11,7 +11,8 @@ use ultima_grpc::tls::ClientTls;
 use ultima_testing::etcd::Etcd;
 
 use super::client::Client;
-use super::{Config, Election, Leader, Shared, read};
+use super::secret::opened;
+use super::{Config, Election, Leader, Secret, Shared, read};
 use crate::store::{StoreError, Stored};
 
 /// A prefix of its own in an etcd cluster.
@@ -31,6 +32,15 @@ impl Cluster {
                 ..Config::parse(&text).unwrap()
             },
         }
+    }
+
+    /// The same with encrypted records.
+    pub fn with_secret(&self, secret: Option<Secret>) -> Self {
+        let config = Config {
+            secret,
+            ..self.config.clone()
+        };
+        Cluster { config }
     }
 
     /// The same with TLS and as a user.
@@ -67,7 +77,7 @@ impl Cluster {
     }
 
     /// Writes a key.
-    pub async fn put(&self, rest: &str, value: String) {
+    pub async fn put(&self, rest: &str, value: impl Into<Vec<u8>>) {
         self.execute(TxnOp::put(self.config.key(rest), value, None))
             .await;
     }
@@ -89,6 +99,13 @@ impl Cluster {
         let client = self.client();
         let keys = client.get(self.config.key(rest), None, deadline).await;
         Some(keys.unwrap().first()?.value().to_vec())
+    }
+
+    /// Reads a job's record.
+    pub async fn record(&self, id: u16) -> Vec<u8> {
+        let rest = format!("jobs/{id:05}");
+        let value = self.get(&rest).await.unwrap();
+        opened(self.config.secret.as_ref(), &self.config.key(&rest), value).unwrap()
     }
 
     fn client(&self) -> Arc<Client> {

@@ -9,6 +9,7 @@
 pub(crate) mod controller;
 pub(crate) mod links;
 mod mapping;
+mod merge;
 pub(crate) mod mmsg;
 mod offload;
 mod packet_socket;

@@ -63,8 +63,6 @@ impl PortControl for Service {
     ) -> Result<Response<RemovePortResponse>, Status> {
         let RemovePortRequest { device_id, number } = request.into_inner();
         self.check_device_or_only(device_id)?;
-        // A number that does not fit is none that is there.
-        let number = u16::try_from(number).unwrap_or(u16::MAX);
         let remove = move |datapath: &mut Datapath| datapath.remove_port(number);
         let port = Some(ports::port(self.forwarder.call(remove).await??));
         Ok(Response::new(RemovePortResponse { port }))

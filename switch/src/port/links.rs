@@ -36,12 +36,7 @@ pub(super) struct Details {
 impl Details {
     /// Asks for the interface with this index (RTM_GETLINK of rtnetlink(7)).
     pub(super) fn of(index: libc::c_uint) -> nix::Result<Self> {
-        let socket = socket(
-            AddressFamily::Netlink,
-            SockType::Raw,
-            SockFlag::SOCK_CLOEXEC,
-            SockProtocol::NetlinkRoute,
-        )?;
+        let socket = netlink(SockFlag::empty())?;
         // A nlmsghdr (length, type, flags, and two numbers that are not needed) and an ifinfomsg (family, type, index, flags).
         let mut request = [0; LINK_ATTRIBUTES];
         request[..4].copy_from_slice(&(LINK_ATTRIBUTES as u32).to_ne_bytes());
@@ -106,6 +101,11 @@ fn attribute(mut attributes: &[u8], kind: u16) -> Option<&[u8]> {
     }
 }
 
+fn netlink(flags: SockFlag) -> nix::Result<OwnedFd> {
+    let (family, flags) = (AddressFamily::Netlink, flags | SockFlag::SOCK_CLOEXEC);
+    socket(family, SockType::Raw, flags, SockProtocol::NetlinkRoute)
+}
+
 /// Notifies of changes of any interface and of any queueing discipline.
 ///
 /// It ignores the contents of messages, because netlink may lose some (netlink(7)). After a notification, query the state of
@@ -115,12 +115,7 @@ pub(crate) struct LinkNews(OwnedFd);
 impl LinkNews {
     /// Starts listening.
     pub(crate) fn open() -> io::Result<Self> {
-        let socket = socket(
-            AddressFamily::Netlink,
-            SockType::Raw,
-            SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC,
-            SockProtocol::NetlinkRoute,
-        )?;
+        let socket = netlink(SockFlag::SOCK_NONBLOCK)?;
         let groups = (libc::RTMGRP_LINK | libc::RTMGRP_TC).cast_unsigned();
         bind(socket.as_raw_fd(), &NetlinkAddr::new(0, groups))?;
         Ok(LinkNews(socket))

@@ -24,7 +24,7 @@ use ultima_p4runtime::v1::Entity;
 use ultima_switch::proto::AddPortRequest;
 use ultima_switch::proto::port_control_client::PortControlClient;
 use ultima_switch::tm::WireChange;
-use ultima_switch::{Attach, Link, LinkConfig, PortConfig, Switch, SwitchConfig, WireConfig};
+use ultima_switch::{Attach, LinkConfig, PortConfig, Switch, SwitchConfig, WireConfig, link};
 use ultima_testing::skipped;
 
 /// Why this machine cannot run these tests, if it cannot.
@@ -163,7 +163,7 @@ fn interface_and_socket() -> (SwitchConfig, Peer) {
     let (ours, peer) = Peer::pair();
     let virtual_port = PortConfig {
         number: 2,
-        attach: Attach::Socket(ours),
+        attach: Attach::Socket(ours.into()),
         wire: WireConfig::default(),
     };
     let config = SwitchConfig {
@@ -379,7 +379,7 @@ fn tcp_crosses_an_impaired_link_with_all_offloads_on() {
                 .apply(&mut wire);
             wire
         };
-        let link = Link::start(LinkConfig {
+        let link = link::start(LinkConfig {
             a: Attach::Interface("sw1".to_owned()),
             b: Attach::Interface("sw2".to_owned()),
             a_to_b: wire("rate=400M,delay=1ms,jitter=pareto:100us:3,loss=0.001,queue=256k"),
@@ -390,7 +390,7 @@ fn tcp_crosses_an_impaired_link_with_all_offloads_on() {
         });
         let link = link.await.expect("starts");
         transfer(&one, &two);
-        let counts = link.counts().get().await.expect("it runs");
+        let counts = link::counts(&link).get().await.expect("it runs");
         let [a, b] = &counts.ports[..] else {
             panic!("two ports")
         };
@@ -477,9 +477,9 @@ fn vlan_tags_come_through() {
         until_up("v2");
         let (three, sender) = Peer::pair();
         let (four, receiver) = Peer::pair();
-        let virtual_port = |number, socket| PortConfig {
+        let virtual_port = |number, socket: OwnedFd| PortConfig {
             number,
-            attach: Attach::Socket(socket),
+            attach: Attach::Socket(socket.into()),
             wire: WireConfig::default(),
         };
         let config = SwitchConfig {

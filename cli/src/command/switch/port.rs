@@ -3,7 +3,7 @@
 use anyhow::Result;
 use serde_json::{Value, json};
 use ultima_switch::PortConfig;
-use ultima_switch::config::MAX_PORT;
+use ultima_switch::config::{MAX_PORT, SpecError};
 use ultima_switch::proto::port_control_client::PortControlClient;
 use ultima_switch::proto::port_statistics_client::PortStatisticsClient;
 use ultima_switch::proto::{
@@ -31,8 +31,8 @@ enum Command {
     Add {
         /// PORT@INTERFACE or PORT@unix:PATH on the switch's machine. A path is relative to the working directory of the
         /// switch
-        #[arg(value_name = "PORT@WHERE")]
-        port: PortConfig,
+        #[arg(value_name = "PORT@WHERE", value_parser = port)]
+        port: Box<PortConfig>,
         #[command(flatten)]
         wire: Box<WireOptions>,
         #[command(flatten)]
@@ -57,6 +57,10 @@ enum Command {
         #[command(flatten)]
         server: Server,
     },
+}
+
+fn port(text: &str) -> Result<Box<PortConfig>, SpecError> {
+    text.parse().map(Box::new)
 }
 
 /// Runs the command.

@@ -44,16 +44,6 @@ pub struct Counter {
 }
 
 impl Counter {
-    /// Its P4Info id.
-    pub fn id(&self) -> u32 {
-        self.id
-    }
-
-    /// Its P4Info name.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
     /// All cells, by index.
     pub fn cells(&self) -> &[CounterCell] {
         &self.cells

@@ -21,8 +21,8 @@ const MAX_PER_PACKET: usize = 256;
 /// A digest that a program may send: how its messages look to a controller.
 #[derive(Debug)]
 pub struct Digest {
-    id: u32,
-    name: String,
+    pub(super) id: u32,
+    pub(super) name: String,
     data: DigestType,
     /// Where the values stand in a message, in the order of the type's leaves.
     fields: Vec<Slot>,
@@ -113,16 +113,6 @@ impl LearnList {
 }
 
 impl Digest {
-    /// Its P4Info id.
-    pub fn id(&self) -> u32 {
-        self.id
-    }
-
-    /// Its P4Info name.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
     /// Bytes of a message's values.
     pub fn bytes(&self) -> usize {
         self.bytes

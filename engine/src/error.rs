@@ -104,25 +104,25 @@ impl LoadError {
     }
 }
 
-/// The gRPC status code of a [`ControlError`].
+/// The gRPC status code of a [`ControlError`], by its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorKind {
     /// The request is invalid for this program.
-    InvalidArgument,
+    InvalidArgument = 3,
     /// An index is outside its array, or a value does not fit its type (P4Runtime §8.3).
-    OutOfRange,
+    OutOfRange = 11,
     /// The object does not exist.
-    NotFound,
+    NotFound = 5,
     /// The object exists.
-    AlreadyExists,
+    AlreadyExists = 6,
     /// The table, group or session table is full.
-    ResourceExhausted,
+    ResourceExhausted = 8,
     /// The program declares the object constant.
-    PermissionDenied,
+    PermissionDenied = 7,
     /// Another object refers to the object.
-    FailedPrecondition,
+    FailedPrecondition = 9,
     /// This switch does not implement the request.
-    Unimplemented,
+    Unimplemented = 12,
 }
 
 /// Why a control-plane request is rejected. It then changes nothing.

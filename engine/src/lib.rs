@@ -427,14 +427,10 @@ impl Engine {
 
     /// Returns the next entry that is idle at `now_us`, with its table, and restarts its timeout.
     pub fn pop_idle(&mut self, now_us: u64) -> Option<(&Table, EntryView)> {
-        let mut found = None;
-        for at in &self.aging {
-            if let Some(view) = self.tables[*at].pop_idle(now_us) {
-                found = Some((*at, view));
-                break;
-            }
-        }
-        found.map(|(at, view)| (&self.tables[at], view))
+        let mut aging = self.aging.iter();
+        let idle = |at: &usize| Some((*at, self.tables[*at].pop_idle(now_us)?));
+        let (at, view) = aging.find_map(idle)?;
+        Some((&self.tables[at], view))
     }
 
     /// Seeds `random`. Engines with equal seeds and packets draw the same numbers.
@@ -482,11 +478,6 @@ impl Engine {
         }
     }
 
-    /// Returns the packet replication engine.
-    pub fn pre(&self) -> &Pre {
-        &self.pre
-    }
-
     /// Returns the packet replication engine for writing.
     pub fn pre_mut(&mut self) -> &mut Pre {
         &mut self.pre
@@ -501,6 +492,25 @@ impl std::fmt::Debug for Engine {
             .finish_non_exhaustive()
     }
 }
+
+/// Id and name of objects of the P4Info.
+macro_rules! named {
+    ($($type:ty),+) => {
+        $(impl $type {
+            /// Returns its P4Info id.
+            pub fn id(&self) -> u32 {
+                self.id
+            }
+
+            /// Returns its P4Info name.
+            pub fn name(&self) -> &str {
+                &self.name
+            }
+        })+
+    };
+}
+
+named!(Counter, Digest, Meter, Register, TableDeclaration, ValueSet);
 
 /// Access to the objects of one kind by P4Info id.
 macro_rules! objects {

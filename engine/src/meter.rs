@@ -147,16 +147,6 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// Its P4Info id.
-    pub fn id(&self) -> u32 {
-        self.id
-    }
-
-    /// Its P4Info name.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
     /// What it counts.
     pub fn unit(&self) -> MeterUnit {
         self.unit

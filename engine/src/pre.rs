@@ -24,7 +24,7 @@ pub struct CloneSession {
     pub packet_length_bytes: u32,
 }
 
-/// Multicast groups and clone sessions, in order of ids.
+/// Multicast groups and clone sessions.
 #[derive(Debug, Clone)]
 pub struct Pre {
     groups: Objects<Vec<Replica>>,
@@ -59,14 +59,8 @@ impl Pre {
         }
     }
 
-    /// Iterates over multicast groups with their replicas, in the order in which the replicas were written.
-    pub fn groups(&self) -> impl Iterator<Item = (u32, &[Replica])> {
-        let groups = self.groups.all.iter();
-        groups.map(|(id, replicas)| (*id, replicas.as_slice()))
-    }
-
     /// Returns the replicas of one group.
-    pub fn group(&self, id: u32) -> Option<&[Replica]> {
+    pub(super) fn group(&self, id: u32) -> Option<&[Replica]> {
         self.groups.all.get(&id).map(Vec::as_slice)
     }
 
@@ -87,13 +81,8 @@ impl Pre {
         self.groups.delete(id)
     }
 
-    /// Iterates over clone sessions.
-    pub fn sessions(&self) -> impl Iterator<Item = (u32, &CloneSession)> {
-        self.sessions.all.iter().map(|(id, session)| (*id, session))
-    }
-
     /// Returns one clone session.
-    pub fn session(&self, id: u32) -> Option<&CloneSession> {
+    pub(super) fn session(&self, id: u32) -> Option<&CloneSession> {
         self.sessions.all.get(&id)
     }
 
@@ -202,16 +191,6 @@ mod tests {
 
     fn replica(port: u16, rid: u16) -> Replica {
         Replica { port, rid }
-    }
-
-    #[test]
-    fn groups_are_read_in_order_of_ids_with_replicas_as_written() {
-        let mut pre = Pre::new(4, 4, 4);
-        pre.insert_group(7, vec![replica(3, 1), replica(1, 2)])
-            .unwrap();
-        pre.insert_group(2, vec![]).unwrap();
-        let read: Vec<_> = pre.groups().map(|(id, r)| (id, r.to_vec())).collect();
-        assert_eq!(read, [(2, vec![]), (7, vec![replica(3, 1), replica(1, 2)])]);
     }
 
     #[test]

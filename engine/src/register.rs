@@ -8,8 +8,8 @@ use super::error::ControlError;
 /// A register array; every cell starts at zero.
 #[derive(Debug, Clone)]
 pub struct Register {
-    id: u32,
-    name: String,
+    pub(super) id: u32,
+    pub(super) name: String,
     size: usize,
     /// Cells that are machine words: all or none. Machine code accesses no others.
     pub(super) words: usize,
@@ -38,16 +38,6 @@ impl Register {
             stride,
             bytes: vec![0; size * stride + SLACK].into(),
         }
-    }
-
-    /// Its P4Info id.
-    pub fn id(&self) -> u32 {
-        self.id
-    }
-
-    /// Its P4Info name.
-    pub fn name(&self) -> &str {
-        &self.name
     }
 
     /// Number of cells.

@@ -8,8 +8,8 @@ use super::table::{FieldMatch, Key, KeyField, Matcher, Owner};
 /// A parser value set. It starts empty. BMv2 compares all of its fields exactly.
 #[derive(Debug)]
 pub struct ValueSet {
-    id: u32,
-    name: String,
+    pub(super) id: u32,
+    pub(super) name: String,
     size: usize,
     key: Key,
     widths: Vec<u32>,
@@ -44,16 +44,6 @@ impl ValueSet {
             members: Vec::new(),
             matcher,
         }
-    }
-
-    /// Its P4Info id.
-    pub fn id(&self) -> u32 {
-        self.id
-    }
-
-    /// Its P4Info name.
-    pub fn name(&self) -> &str {
-        &self.name
     }
 
     /// Members it has room for.

@@ -58,7 +58,7 @@ pub fn not_up(namespace: &str) -> Result<Option<String>, LabError> {
 }
 
 /// The interfaces in the switches' namespace.
-pub fn switch_side(plan: &Plan) -> impl Iterator<Item = &str> {
+fn switch_side(plan: &Plan) -> impl Iterator<Item = &str> {
     let ports = plan.switches.iter().flat_map(|switch| &switch.ports);
     let wires = plan.links.iter().filter_map(|link| link.wire.as_ref());
     let wires = wires.flat_map(|wire| &wire.interfaces);
@@ -71,6 +71,11 @@ pub fn switch_side(plan: &Plan) -> impl Iterator<Item = &str> {
 fn veths(plan: &Plan, link: &PlannedLink) -> String {
     let mtu = link.mtu;
     let pair = |one: &Interface, other: &Interface| {
+        // Hosts take frames that stand for several. Into switches and wires, such frames are slow.
+        let gso = match one.namespace == other.namespace {
+            true => format!(" gso_max_size {mtu}"),
+            false => String::new(),
+        };
         let end = |interface: &Interface| {
             let Interface {
                 namespace,
@@ -80,7 +85,7 @@ fn veths(plan: &Plan, link: &PlannedLink) -> String {
             let mac = mac
                 .as_ref()
                 .map_or(String::new(), |mac| format!(" address {mac}"));
-            format!("name {name}{mac} mtu {mtu} netns {namespace}")
+            format!("name {name}{mac} mtu {mtu}{gso} netns {namespace}")
         };
         format!("link add {} type veth peer {}\n", end(one), end(other))
     };

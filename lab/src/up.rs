@@ -194,9 +194,6 @@ impl Maker<'_> {
         }
         self.cancel.check()?;
         ip::add_links(self.plan, self.lock)?;
-        namespace::within(&self.plan.namespace, || {
-            ip::switch_side(self.plan).try_for_each(offload::turn_off)
-        })?;
         for host in &self.plan.hosts {
             namespace::within(&host.namespace, || {
                 offload::turn_off(HOST_INTERFACE)?;

@@ -12,7 +12,7 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, setsockopt, socketpair, sockopt};
 use tokio::runtime::Runtime;
 use ultima_switch::tm::WireConfig;
-use ultima_switch::{Attach, Link, LinkConfig};
+use ultima_switch::{Attach, LinkConfig, Running, link};
 
 const FRAME: usize = 1400;
 /// Frames sent at once when throughput is measured.
@@ -28,12 +28,12 @@ fn pair() -> (OwnedFd, UnixDatagram) {
 }
 
 /// Starts a link with this wire and returns it with its far ends.
-fn link(runtime: &Runtime, a_to_b: WireConfig) -> (Link, UnixDatagram, UnixDatagram) {
+fn start(runtime: &Runtime, a_to_b: WireConfig) -> (Running, UnixDatagram, UnixDatagram) {
     let ((at_a, a), (at_b, b)) = (pair(), pair());
     b.set_nonblocking(true).expect("non-blocking");
-    let link = runtime.block_on(Link::start(LinkConfig {
-        a: Attach::Socket(at_a),
-        b: Attach::Socket(at_b),
+    let link = runtime.block_on(link::start(LinkConfig {
+        a: Attach::Socket(at_a.into()),
+        b: Attach::Socket(at_b.into()),
         a_to_b,
         b_to_a: WireConfig::default(),
         seed: 1,
@@ -57,7 +57,7 @@ fn receive(from: &UnixDatagram) {
 /// Sends `frames` frames and receives them, again and again.
 fn bench(c: &mut Criterion, name: &str, wire: WireConfig, frames: usize) {
     let runtime = Runtime::new().expect("a runtime");
-    let (link, a, b) = link(&runtime, wire);
+    let (link, a, b) = start(&runtime, wire);
     let mut group = c.benchmark_group("link");
     group.throughput(Throughput::Elements(frames as u64));
     group.bench_function(name, |bencher| {

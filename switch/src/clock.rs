@@ -47,7 +47,8 @@ fn monotonic() -> Duration {
         .unwrap_or_default()
 }
 
-fn nanos(duration: Duration) -> Nanos {
+/// Converts a duration.
+pub(crate) fn nanos(duration: Duration) -> Nanos {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 

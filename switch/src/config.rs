@@ -2,12 +2,14 @@
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 
 use ultima_grpc::tls::ServerTls;
+use ultima_p4runtime::text::{self, TextError};
+use ultima_p4runtime::v1::ForwardingPipelineConfig;
 
 use crate::engine::Limits;
 use crate::stats::StatsKey;
@@ -18,36 +20,23 @@ use crate::trace::PacketLog;
 /// Highest port number: v1model's egress port has nine bits, and 511 stands for "drop".
 pub const MAX_PORT: u16 = 510;
 
-/// What a port is attached to.
-#[derive(Debug)]
+/// What a port is attached to. On the command line: `veth0`, `unix:/run/p3.sock`, `fd:7`.
+#[derive(Debug, Clone)]
 pub enum Attach {
     /// A Linux network interface, by name; needs CAP_NET_RAW.
     Interface(String),
     /// A Unix socket (`SOCK_SEQPACKET`) that listens at this path and serves one peer at a time.
     /// The file is removed when the switch stops.
     Unix(PathBuf),
-    /// One end of a connected pair of Unix sockets (`SOCK_SEQPACKET`), inherited from the parent
-    /// process under this number and handed over to the switch.
+    /// One end of a connected pair of such sockets, inherited from the parent process under this number and handed over to the
+    /// switch.
     Inherited(RawFd),
     /// One end of such a pair within one process.
-    Socket(OwnedFd),
-}
-
-impl Attach {
-    /// True if both are one interface or one descriptor, which can serve only one port. Opening a socket or file that is in use
-    /// fails by itself.
-    pub(crate) fn is_same(&self, other: &Attach) -> bool {
-        match (self, other) {
-            (Attach::Interface(one), Attach::Interface(two)) => one == two,
-            (Attach::Inherited(one), Attach::Inherited(two)) => one == two,
-            _ => false,
-        }
-    }
+    Socket(Arc<OwnedFd>),
 }
 
 impl fmt::Display for Attach {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        use std::os::fd::AsRawFd;
         match self {
             Attach::Interface(name) => write!(f, "{name}"),
             Attach::Unix(path) => write!(f, "unix:{}", path.display()),
@@ -57,100 +46,49 @@ impl fmt::Display for Attach {
     }
 }
 
-/// A port and its attachment in the form of the command line: `3@veth0`,
-/// `3@unix:/run/p3.sock`, `3@fd:7`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PortSpec {
-    /// Port number, at most [`MAX_PORT`].
-    pub number: u16,
-    /// What it is attached to.
-    pub attach: AttachSpec,
-}
-
-/// An attachment in the form of the command line: `veth0`, `unix:/run/p3.sock`, `fd:7`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AttachSpec(NamedAttach);
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum NamedAttach {
-    Interface(String),
-    Unix(PathBuf),
-    Inherited(RawFd),
-}
-
-impl From<AttachSpec> for Attach {
-    fn from(spec: AttachSpec) -> Attach {
-        match spec.0 {
-            NamedAttach::Interface(name) => Attach::Interface(name),
-            NamedAttach::Unix(path) => Attach::Unix(path),
-            NamedAttach::Inherited(fd) => Attach::Inherited(fd),
-        }
-    }
-}
-
-/// Why a [`PortSpec`] or [`AttachSpec`] is invalid.
+/// Why an [`Attach`] or a [`PortConfig`] is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct SpecError(String);
 
-impl FromStr for AttachSpec {
+impl FromStr for Attach {
     type Err = SpecError;
 
     fn from_str(spec: &str) -> Result<Self, SpecError> {
-        let invalid = |expected: &str| SpecError(format!("`{spec}`{expected}"));
-        let attach = if let Some(path) = spec.strip_prefix("unix:") {
+        let invalid = |expected: &str| Err(SpecError(format!("`{spec}`{expected}")));
+        if let Some(path) = spec.strip_prefix("unix:") {
             // sockaddr_un holds 108 bytes with the final zero.
             if path.is_empty() || path.len() > 107 || path.contains('\0') {
-                return Err(invalid(": expected a path of 1 to 107 bytes after `unix:`"));
+                return invalid(": expected a path of 1 to 107 bytes after `unix:`");
             }
-            NamedAttach::Unix(path.into())
-        } else if let Some(fd) = spec.strip_prefix("fd:") {
+            return Ok(Attach::Unix(path.into()));
+        }
+        if let Some(fd) = spec.strip_prefix("fd:") {
+            let what = ": expected the number of an inherited descriptor, 3 or more, after `fd:`";
             let fd = fd.parse().ok().filter(|fd| *fd > 2);
-            NamedAttach::Inherited(fd.ok_or_else(|| {
-                invalid(": expected the number of an inherited descriptor, 3 or more, after `fd:`")
-            })?)
-        } else {
-            // dev_valid_name() of Linux.
-            let refused = |c: char| c == '/' || c == ':' || c == '\0' || c.is_whitespace();
-            if spec.is_empty() || spec.len() > 15 || spec.contains(refused) {
-                return Err(invalid(
-                    " is not an interface name, expected 1 to 15 characters without `/`",
-                ));
-            }
-            NamedAttach::Interface(spec.to_owned())
-        };
-        Ok(AttachSpec(attach))
-    }
-}
-
-impl PortSpec {
-    /// Returns the port with a wire.
-    pub fn with_wire(self, wire: WireConfig) -> PortConfig {
-        PortConfig {
-            number: self.number,
-            attach: self.attach.into(),
-            wire,
+            return fd.map_or_else(|| invalid(what), |fd| Ok(Attach::Inherited(fd)));
         }
-    }
-}
-
-impl AttachSpec {
-    /// Returns the attachment for a request over gRPC.
-    ///
-    /// # Errors
-    /// An inherited descriptor, which a remote client cannot know.
-    pub(crate) fn asked_remotely(self) -> Result<Attach, SpecError> {
-        match self.0 {
-            NamedAttach::Inherited(fd) => Err(SpecError(format!(
-                "`fd:{fd}`: only the process that starts the switch can give descriptors; expected an interface or \
-                 unix:PATH"
-            ))),
-            NamedAttach::Interface(_) | NamedAttach::Unix(_) => Ok(self.into()),
+        // dev_valid_name() of Linux.
+        let refused = |c: char| c == '/' || c == ':' || c == '\0' || c.is_whitespace();
+        if spec.is_empty() || spec.len() > 15 || spec.contains(refused) {
+            return invalid(" is not an interface name, expected 1 to 15 characters without `/`");
         }
+        Ok(Attach::Interface(spec.to_owned()))
     }
 }
 
-impl FromStr for PortSpec {
+/// A port. On the command line: `3@veth0`, `3@unix:/run/p3.sock`, `3@fd:7`, with a wire that changes nothing.
+#[derive(Debug, Clone)]
+pub struct PortConfig {
+    /// Port number, at most [`MAX_PORT`].
+    pub number: u16,
+    /// What it is attached to.
+    pub attach: Attach,
+    /// The port's queue and wire, in the direction out of the switch.
+    pub wire: WireConfig,
+}
+
+impl FromStr for PortConfig {
     type Err = SpecError;
 
     fn from_str(spec: &str) -> Result<Self, SpecError> {
@@ -160,7 +98,7 @@ impl FromStr for PortSpec {
             return Err(invalid(expected.to_owned()));
         };
         let known = number.parse().ok().filter(|number| *number <= MAX_PORT);
-        Ok(PortSpec {
+        Ok(PortConfig {
             number: known.ok_or_else(|| {
                 invalid(format!(
                     "`{number}` is not a port number, expected 0 to {MAX_PORT}"
@@ -169,19 +107,9 @@ impl FromStr for PortSpec {
             attach: target
                 .parse()
                 .map_err(|error: SpecError| invalid(error.0))?,
+            wire: WireConfig::default(),
         })
     }
-}
-
-/// A port.
-#[derive(Debug)]
-pub struct PortConfig {
-    /// Port number, at most [`MAX_PORT`].
-    pub number: u16,
-    /// What it is attached to.
-    pub attach: Attach,
-    /// The port's queue and wire, in the direction out of the switch.
-    pub wire: WireConfig,
 }
 
 /// A program to start with.
@@ -192,6 +120,17 @@ pub struct ProgramFiles {
     /// The program's P4Info in protobuf's text format. Without it, packets run through the program with its constant entries
     /// and default actions, and controllers have no access until one of them sets a pipeline config, as on simple_switch_grpc.
     pub p4info: Option<String>,
+}
+
+impl ProgramFiles {
+    /// Parses the P4Info.
+    pub(crate) fn parsed(self) -> Result<ForwardingPipelineConfig, TextError> {
+        Ok(ForwardingPipelineConfig {
+            p4info: self.p4info.as_deref().map(text::parse).transpose()?,
+            p4_device_config: self.json,
+            cookie: None,
+        })
+    }
 }
 
 /// The names of a port's captures.

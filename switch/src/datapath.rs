@@ -209,11 +209,6 @@ impl Datapath {
         self.tracer.log_to(log, self.clock.time_of_day(0));
     }
 
-    /// Returns the port numbers in ascending order.
-    pub(crate) fn port_numbers(&self) -> Vec<u16> {
-        self.ports.iter().map(|port| port.number).collect()
-    }
-
     /// Iterates over number, attachment and wire configuration of each port.
     pub(crate) fn wires(&self) -> impl Iterator<Item = (u16, &str, &WireConfig)> {
         let ports = self.ports.iter();
@@ -252,19 +247,15 @@ impl Datapath {
                 .get(usize::from(copy.port))
                 .copied()
                 .flatten();
-            match found {
-                Some(index) => {
-                    let port = &mut self.ports[index];
-                    port.egress
-                        .order(Item::Copy(copy), priority, len, key, now, &mut port.stats);
-                    port.ready = true;
-                }
+            let (egress, stats, ready) = match found.map(|index| &mut self.ports[index]) {
+                Some(port) => (&mut port.egress, &mut port.stats, &mut port.ready),
                 None => {
-                    let Nowhere { egress, stats, .. } = &mut self.nowhere;
-                    egress.order(Item::Copy(copy), priority, len, key, now, stats);
-                    self.nowhere.ready = true;
+                    let nowhere = &mut self.nowhere;
+                    (&mut nowhere.egress, &mut nowhere.stats, &mut nowhere.ready)
                 }
-            }
+            };
+            egress.order(Item::Copy(copy), priority, len, key, now, stats);
+            *ready = true;
         }
         self.note_fates(now);
     }

@@ -2,7 +2,7 @@
 //!
 //! - [`Switch`] is a running switch, started from a [`SwitchConfig`]: the binary `ultima` and the
 //!   tests start them. One thread forwards; tokio serves gRPC.
-//! - [`Link`] is two ports joined by the same wires without a program, `ultima wire`.
+//! - [`link`] joins two ports by the same wires without a program, `ultima wire`.
 //! - [`engine`] (`ultima-engine`) interprets the program: no I/O, no clock, no threads. [`p4info`] translates a program's
 //!   P4Info for it.
 //! - [`tm`] is the traffic manager between the pipelines and the medium: queues, and wires with
@@ -39,12 +39,11 @@ pub mod target;
 pub mod tm;
 pub mod trace;
 
-pub use config::{
-    Attach, AttachSpec, CaptureNames, PortConfig, PortSpec, ProgramFiles, SwitchConfig,
-};
+pub use config::{Attach, CaptureNames, PortConfig, ProgramFiles, SwitchConfig};
 pub use datapath::unknown_port;
-pub use link::{Link, LinkConfig};
+pub use link::LinkConfig;
 pub use pipeline::ConfigError;
+pub use running::Running;
 pub use switch::{Switch, SwitchError};
 pub use tm::{EcnThreshold, Jitter, Loss, WireConfig};
 pub use ultima_engine as engine;

@@ -1,6 +1,5 @@
 //! An impaired link: two ports joined by wires, without a program.
 
-use std::future::ready;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -39,63 +38,37 @@ pub struct LinkConfig {
     pub pcap_dir: Option<PathBuf>,
 }
 
-/// A running link. Dropping it stops forwarding without waiting.
-pub struct Link(Running);
-
 /// Reads a link's counts while it runs.
 #[derive(Clone)]
 pub struct LinkCounts(Handle);
 
-impl Link {
-    /// Opens both ends and joins them.
-    ///
-    /// # Errors
-    /// [`SwitchError`], on one line. Port 1 is A, port 2 is B. Leaves no files or sockets behind.
-    pub async fn start(config: LinkConfig) -> Result<Link, SwitchError> {
-        let port = |number, attach, wire| PortConfig {
-            number,
-            attach,
-            wire,
-        };
-        let ports = vec![
-            port(PORT_A, config.a, config.b_to_a),
-            port(PORT_B, config.b, config.a_to_b),
-        ];
-        let joined = SwitchConfig {
-            device_id: DEVICE,
-            ports,
-            seed: config.seed,
-            pcap_dir: config.pcap_dir,
-            ..SwitchConfig::default()
-        };
-        Ok(Link(switch::start(joined, config.grpc, true).await?))
-    }
+/// Opens both ends and joins them.
+///
+/// # Errors
+/// [`SwitchError`], on one line. Port 1 is A, port 2 is B. Leaves no files or sockets behind.
+pub async fn start(config: LinkConfig) -> Result<Running, SwitchError> {
+    let port = |number, attach, wire| PortConfig {
+        number,
+        attach,
+        wire,
+    };
+    let ports = vec![
+        port(PORT_A, config.a, config.b_to_a),
+        port(PORT_B, config.b, config.a_to_b),
+    ];
+    let joined = SwitchConfig {
+        device_id: DEVICE,
+        ports,
+        seed: config.seed,
+        pcap_dir: config.pcap_dir,
+        ..SwitchConfig::default()
+    };
+    switch::start(joined, config.grpc, true).await
+}
 
-    /// Returns the address of the gRPC server, if there is one.
-    pub fn grpc_addr(&self) -> Option<SocketAddr> {
-        self.0.grpc_addr()
-    }
-
-    /// Returns a handle that reads the link's counts.
-    pub fn counts(&self) -> LinkCounts {
-        LinkCounts(self.0.handle())
-    }
-
-    /// Runs until `end` is ready. Then it stops forwarding, flushes captures and removes socket files.
-    ///
-    /// # Errors
-    /// The forwarding thread ended by itself.
-    pub async fn run_until(self, end: impl Future<Output = ()>) -> Result<(), SwitchError> {
-        self.0.until(end).await
-    }
-
-    /// Stops the link.
-    ///
-    /// # Errors
-    /// The forwarding thread ended by itself.
-    pub async fn stop(self) -> Result<(), SwitchError> {
-        self.run_until(ready(())).await
-    }
+/// Returns a handle that reads the counts of a running link.
+pub fn counts(link: &Running) -> LinkCounts {
+    LinkCounts(link.handle())
 }
 
 impl LinkCounts {

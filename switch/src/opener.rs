@@ -12,12 +12,13 @@ use crate::pcap::Capture;
 use crate::port;
 use crate::port::controller::{self, ControllerPort};
 use crate::switch::SwitchError;
-use crate::tm::{PRIORITIES, WireConfig};
+use crate::tm::WireConfig;
 
 /// Opens ports with the settings that a switch's ports share.
 pub(crate) struct PortOpener {
-    seed: u64,
-    pcap_dir: Option<PathBuf>,
+    pub(crate) seed: u64,
+    /// Folder for captures.
+    pub(crate) pcap_dir: Option<PathBuf>,
     /// Whether captures have the names of interfaces or the numbers of ports.
     pub(crate) pcap_names: CaptureNames,
     /// Number of queues of each port.
@@ -25,23 +26,14 @@ pub(crate) struct PortOpener {
     /// Whether frames may leave through AF_XDP.
     pub(crate) send_rings: bool,
     /// Names of captures of this run.
-    captured: Mutex<BTreeSet<String>>,
+    pub(crate) captured: Mutex<BTreeSet<String>>,
 }
 
 impl PortOpener {
-    /// Creates the folder for captures, if one is configured. They have the ports' numbers, and ports have all queues.
-    pub(crate) fn new(seed: u64, pcap_dir: Option<PathBuf>) -> Result<Self, SwitchError> {
-        if let Some(dir) = &pcap_dir {
-            std::fs::create_dir_all(dir).map_err(|source| cannot(dir, source))?;
-        }
-        Ok(PortOpener {
-            seed,
-            pcap_dir,
-            pcap_names: CaptureNames::Number,
-            priority_queues: PRIORITIES as u8,
-            send_rings: true,
-            captured: Mutex::default(),
-        })
+    /// Creates the folder for captures, if one is configured.
+    pub(crate) fn create_folder(&self) -> Result<(), SwitchError> {
+        let create = |dir| std::fs::create_dir_all(dir).map_err(|source| cannot(dir, source));
+        self.pcap_dir.as_deref().map_or(Ok(()), create)
     }
 
     /// Opens a port's attachment, without its captures; [`PortOpener::begin`] opens them.
@@ -124,8 +116,14 @@ mod tests {
     fn a_cpu_port_has_captures_only_by_number() {
         let dir = tempfile::tempdir().expect("a folder");
         let open = |names| {
-            let mut opener = PortOpener::new(0, Some(dir.path().to_owned())).expect("it exists");
-            opener.pcap_names = names;
+            let opener = PortOpener {
+                seed: 0,
+                pcap_dir: Some(dir.path().to_owned()),
+                pcap_names: names,
+                priority_queues: 8,
+                send_rings: true,
+                captured: Mutex::default(),
+            };
             let (notifier, _notifications) = notify::queues(Default::default());
             let mut port = opener.open_cpu_port(510, notifier);
             opener.begin(&mut port).map(|()| port)

@@ -1,5 +1,6 @@
 //! A forwarding thread and the gRPC server beside it, until they end.
 
+use std::future::ready;
 use std::io;
 use std::net::SocketAddr;
 use std::thread;
@@ -25,8 +26,8 @@ const KEEPALIVE: Duration = Duration::from_secs(10);
 /// Calls of one connection that are served at once; others wait.
 const MAX_CALLS: usize = 64;
 
-/// A running forwarding thread and its gRPC server. Dropping it stops forwarding without waiting.
-pub(crate) struct Running {
+/// A running switch or link. Dropping it stops forwarding without waiting.
+pub struct Running {
     forwarder: Handle,
     ended: Option<oneshot::Receiver<io::Result<()>>>,
     grpc: Option<Grpc>,
@@ -35,7 +36,8 @@ pub(crate) struct Running {
 struct Grpc {
     address: SocketAddr,
     service: Service,
-    stop: Option<oneshot::Sender<()>>,
+    /// Dropping it ends the server.
+    stop: oneshot::Sender<()>,
     server: JoinHandle<()>,
 }
 
@@ -58,9 +60,14 @@ pub(crate) fn server() -> Server {
 impl Running {
     /// Starts forwarding.
     pub(crate) fn start(forwarder: Forwarder, handle: Handle) -> Result<Running, SwitchError> {
+        let (sender, ended) = oneshot::channel();
+        let thread = thread::Builder::new().name("ultima-forward".to_owned());
+        // A dropped switch has no receiver.
+        let run = move || drop(sender.send(forwarder.run()));
+        thread.spawn(run).map_err(SwitchError::Forwarding)?;
         Ok(Running {
             forwarder: handle,
-            ended: Some(spawn(forwarder).map_err(SwitchError::Forwarding)?),
+            ended: Some(ended),
             grpc: None,
         })
     }
@@ -85,13 +92,13 @@ impl Running {
         self.grpc = Some(Grpc {
             address,
             service,
-            stop: Some(stop),
+            stop,
             server,
         });
     }
 
     /// Returns the address of the gRPC server, if there is one.
-    pub(crate) fn grpc_addr(&self) -> Option<SocketAddr> {
+    pub fn grpc_addr(&self) -> Option<SocketAddr> {
         self.grpc.as_ref().map(|grpc| grpc.address)
     }
 
@@ -104,7 +111,7 @@ impl Running {
     ///
     /// # Errors
     /// The forwarding thread ended by itself.
-    pub(crate) async fn until(mut self, end: impl Future<Output = ()>) -> Result<(), SwitchError> {
+    pub async fn run_until(mut self, end: impl Future<Output = ()>) -> Result<(), SwitchError> {
         let Some(mut ended) = self.ended.take() else {
             return Ok(());
         };
@@ -117,12 +124,9 @@ impl Running {
             Some(result) => result,
             None => ended.await,
         };
-        if let Some(grpc) = &mut self.grpc {
+        if let Some(mut grpc) = self.grpc.take() {
             grpc.service.close_streams();
-            if let Some(stop) = grpc.stop.take() {
-                // The server may have ended already.
-                let _ = stop.send(());
-            }
+            drop(grpc.stop);
             if tokio::time::timeout(GRACE, &mut grpc.server).await.is_err() {
                 grpc.server.abort();
             }
@@ -136,6 +140,14 @@ impl Running {
             ))),
         }
     }
+
+    /// Stops forwarding.
+    ///
+    /// # Errors
+    /// The forwarding thread ended by itself.
+    pub async fn stop(self) -> Result<(), SwitchError> {
+        self.run_until(ready(())).await
+    }
 }
 
 impl Drop for Running {
@@ -145,16 +157,4 @@ impl Drop for Running {
             grpc.server.abort();
         }
     }
-}
-
-/// Starts the forwarding thread. The channel returns its result.
-fn spawn(forwarder: Forwarder) -> io::Result<oneshot::Receiver<io::Result<()>>> {
-    let (sender, ended) = oneshot::channel();
-    thread::Builder::new()
-        .name("ultima-forward".to_owned())
-        .spawn(move || {
-            // A dropped switch has no receiver.
-            let _ = sender.send(forwarder.run());
-        })?;
-    Ok(ended)
 }

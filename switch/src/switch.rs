@@ -1,16 +1,14 @@
 //! A running switch: its forwarding thread and its gRPC server.
 
-use std::future::ready;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use ultima_grpc::tls::TlsError;
-use ultima_p4runtime::text;
-use ultima_p4runtime::v1::ForwardingPipelineConfig;
+use ultima_p4runtime::text::TextError;
 
-use crate::config::{MAX_PORT, PortConfig, ProgramFiles, SwitchConfig};
+use crate::config::{MAX_PORT, PortConfig, SwitchConfig};
 use crate::datapath::ControllerLink;
 use crate::forward::Forwarder;
 use crate::grpc::{self, Service};
@@ -37,7 +35,7 @@ pub enum SwitchError {
     },
     /// The P4Info file cannot be parsed.
     #[error("P4Info: {0}")]
-    P4Info(#[from] text::TextError),
+    P4Info(#[from] TextError),
     /// The program does not load.
     #[error("program: {0}")]
     Program(#[from] ConfigError),
@@ -94,7 +92,7 @@ impl Switch {
     /// # Errors
     /// The forwarding thread ended by itself.
     pub async fn run_until(self, end: impl Future<Output = ()>) -> Result<(), SwitchError> {
-        self.running.until(end).await
+        self.running.run_until(end).await
     }
 
     /// Stops the switch.
@@ -102,7 +100,7 @@ impl Switch {
     /// # Errors
     /// The forwarding thread ended by itself.
     pub async fn stop(self) -> Result<(), SwitchError> {
-        self.run_until(ready(())).await
+        self.running.stop().await
     }
 }
 
@@ -128,8 +126,10 @@ pub(crate) async fn start(
         seed: config.seed,
         target,
     };
-    let program = config.program.map(|files| load(files, &loader));
-    let pipeline = program.transpose()?;
+    let pipeline = match config.program {
+        Some(files) => Some(loader.load_bare(files.parsed()?)?),
+        None => None,
+    };
     let server = match &config.tls {
         Some(files) => files.secure(running::server())?,
         None => running::server(),
@@ -138,10 +138,15 @@ pub(crate) async fn start(
         Some(address) => Some(running::listen(address).await?),
         None => None,
     };
-    let mut opener = PortOpener::new(config.seed, config.pcap_dir)?;
-    opener.pcap_names = config.pcap_names;
-    opener.priority_queues = config.priority_queues;
-    opener.send_rings = config.send_rings;
+    let opener = PortOpener {
+        seed: config.seed,
+        pcap_dir: config.pcap_dir,
+        pcap_names: config.pcap_names,
+        priority_queues: config.priority_queues,
+        send_rings: config.send_rings,
+        captured: Default::default(),
+    };
+    opener.create_folder()?;
     let ports = config.ports.into_iter().map(|port| opener.open(port));
     let mut ports = ports.collect::<Result<Vec<_>, _>>()?;
     let tallies = Arc::<Tallies>::default();
@@ -190,11 +195,12 @@ fn check_ports(ports: &[PortConfig], cpu_port: Option<u16>) -> Result<(), Switch
         if ports[..index].iter().any(|other| other.number == number) {
             return invalid(format!("port {number} is given twice"));
         }
-        let same = |other: &&PortConfig| other.attach.is_same(&port.attach);
+        let attachment = port.attach.to_string();
+        let same = |other: &&PortConfig| other.attach.to_string() == attachment;
         if let Some(other) = ports[..index].iter().find(same) {
             return invalid(format!(
-                "port {number}: {} is already attached to port {}; give each port its own",
-                port.attach, other.number
+                "port {number}: {attachment} is already attached to port {}; give each port its own",
+                other.number
             ));
         }
         if let Err(error) = port.wire.validate() {
@@ -202,13 +208,4 @@ fn check_ports(ports: &[PortConfig], cpu_port: Option<u16>) -> Result<(), Switch
         }
     }
     Ok(())
-}
-
-fn load(files: ProgramFiles, loader: &Loader) -> Result<Pipeline, SwitchError> {
-    let config = ForwardingPipelineConfig {
-        p4info: files.p4info.as_deref().map(text::parse).transpose()?,
-        p4_device_config: files.json,
-        cookie: None,
-    };
-    Ok(loader.load_bare(config)?)
 }

@@ -8,10 +8,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use tokio::time::{Instant, interval_at};
-use ultima_switch::link::{LinkCounts, PORT_A, PORT_B};
+use ultima_switch::link::{self, LinkCounts, PORT_A, PORT_B};
 use ultima_switch::proto::{Count, GetResponse, Port};
 use ultima_switch::tm::WireChange;
-use ultima_switch::{AttachSpec, Link, LinkConfig, WireConfig};
+use ultima_switch::{Attach, LinkConfig, WireConfig};
 
 use super::wire_options::WireOptions;
 use ultima_console::output::{self, Format, Output};
@@ -29,7 +29,7 @@ use ultima_console::units;
 pub struct Arguments {
     /// End of the link: INTERFACE, unix:PATH (SOCK_SEQPACKET) or fd:NUMBER. Give exactly two: the first is A, the second B
     #[arg(short = 'i', long = "interface", value_name = "WHERE", required = true)]
-    ends: Vec<AttachSpec>,
+    ends: Vec<Attach>,
     #[command(flatten)]
     both: WireOptions,
     /// Settings for the direction A to B only: NAME=VALUE[,NAME=VALUE...], where NAME is an option of this section
@@ -59,7 +59,7 @@ const MIN_STATS: Duration = Duration::from_millis(10);
 
 /// Runs the link until interrupted.
 pub fn run(arguments: Arguments) -> Result<()> {
-    let [a, b] = <[AttachSpec; 2]>::try_from(arguments.ends)
+    let [a, b] = <[Attach; 2]>::try_from(arguments.ends)
         .ok()
         .context("expected exactly two ends, such as -i veth0 -i veth1")?;
     if arguments.stats.is_some_and(|every| every < MIN_STATS) {
@@ -73,8 +73,8 @@ pub fn run(arguments: Arguments) -> Result<()> {
         wire
     };
     let config = LinkConfig {
-        a: a.into(),
-        b: b.into(),
+        a,
+        b,
         a_to_b: wire(arguments.a_to_b),
         b_to_a: wire(arguments.b_to_a),
         seed: arguments.seed,
@@ -94,12 +94,12 @@ pub fn run(arguments: Arguments) -> Result<()> {
         .enable_all()
         .build()?
         .block_on(async {
-            let link = Link::start(config).await?;
+            let link = link::start(config).await?;
             if let Some(address) = link.grpc_addr() {
                 output::print(&format!("listening on {address}\n"))?;
             }
             output::print(&format!("joined {} and {}\n", ends[0], ends[1]))?;
-            let counts = link.counts();
+            let counts = link::counts(&link);
             let mut last = None;
             link.run_until(async {
                 last = watch(&counts, arguments.stats, &report).await;

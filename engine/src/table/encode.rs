@@ -34,16 +34,6 @@ impl EncodedEntry {
 }
 
 impl TableDeclaration {
-    /// Returns the table's P4Info id; 0 for a table that the compiler added.
-    pub fn id(&self) -> u32 {
-        self.id
-    }
-
-    /// Returns the table's P4Info name.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
     /// True if entries of this table have a priority.
     pub fn has_priority(&self) -> bool {
         self.key.has_priority()

@@ -81,19 +81,23 @@ impl Datapath {
         }
     }
 
+    /// Returns a port's number if the switch has it.
+    pub(crate) fn find(&self, number: u32) -> Result<u16, Refusal> {
+        let numbers = || self.ports.iter().map(|port| port.number.into());
+        let found = numbers().position(|known| known == number);
+        let found = found.map(|index| self.ports[index].number);
+        found.ok_or_else(|| Refusal::new(Code::NotFound, unknown_port(number, numbers())))
+    }
+
     /// Removes a port and returns its counts. Copies in its queue or on its wire are dropped and counted; unread frames count as
     /// overruns.
-    pub(crate) fn remove_port(&mut self, number: u16) -> Result<PortSnapshot, Refusal> {
+    pub(crate) fn remove_port(&mut self, number: u32) -> Result<PortSnapshot, Refusal> {
+        let number = self.find(number)?;
         if self.controllers.cpu_port == Some(number) {
             let what = format!("port {number} is the CPU port, which cannot be removed");
             return Err(Refusal::new(Code::FailedPrecondition, what));
         }
-        let found = self.by_number.get(usize::from(number)).copied().flatten();
-        let Some(index) = found else {
-            let numbers = self.ports.iter().map(|port| port.number.into());
-            let text = unknown_port(number.into(), numbers);
-            return Err(Refusal::new(Code::NotFound, text));
-        };
+        let index = self.ports.partition_point(|port| port.number < number);
         let unread = self.read_last(index);
         let mut port = self.ports.remove(index);
         let mut io = self.attachments.remove(index);

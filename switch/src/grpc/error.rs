@@ -3,22 +3,12 @@
 use tonic::{Code, Status};
 use ultima_p4runtime::batch;
 
-use crate::engine::{ControlError, ErrorKind};
+use crate::engine::ControlError;
 use crate::target::Refusal;
 
 impl From<ControlError> for Refusal {
     fn from(error: ControlError) -> Self {
-        let code = match error.kind() {
-            ErrorKind::InvalidArgument => Code::InvalidArgument,
-            ErrorKind::OutOfRange => Code::OutOfRange,
-            ErrorKind::NotFound => Code::NotFound,
-            ErrorKind::AlreadyExists => Code::AlreadyExists,
-            ErrorKind::ResourceExhausted => Code::ResourceExhausted,
-            ErrorKind::PermissionDenied => Code::PermissionDenied,
-            ErrorKind::FailedPrecondition => Code::FailedPrecondition,
-            ErrorKind::Unimplemented => Code::Unimplemented,
-        };
-        Refusal::new(code, error.to_string())
+        Refusal::new(Code::from_i32(error.kind() as i32), error.to_string())
     }
 }
 

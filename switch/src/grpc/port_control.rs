@@ -4,12 +4,12 @@ use tonic::{Request, Response, Status};
 
 use super::Service;
 use super::ports;
-use crate::config::{PortConfig, PortSpec, SpecError};
+use crate::config::{Attach, PortConfig, SpecError};
 use crate::datapath::{Datapath, NewPort};
 use crate::proto::port_control_server::PortControl;
 use crate::proto::{AddPortRequest, AddPortResponse, RemovePortRequest, RemovePortResponse};
 use crate::switch::SwitchError;
-use crate::tm::{ChangeError, WireChange, WireConfig};
+use crate::tm::{ChangeError, WireChange};
 
 impl Service {
     /// Opens a port on a blocking thread, since file systems may be slow.
@@ -63,8 +63,6 @@ impl PortControl for Service {
     ) -> Result<Response<RemovePortResponse>, Status> {
         let RemovePortRequest { device_id, number } = request.into_inner();
         self.check_device_or_only(device_id)?;
-        // A number that does not fit is none that is there.
-        let number = u16::try_from(number).unwrap_or(u16::MAX);
         let remove = move |datapath: &mut Datapath| datapath.remove_port(number);
         let port = Some(ports::port(self.forwarder.call(remove).await??));
         Ok(Response::new(RemovePortResponse { port }))
@@ -80,21 +78,21 @@ fn config(request: AddPortRequest) -> Result<PortConfig, Status> {
         ..
     } = request;
     let invalid = |text: String| Status::invalid_argument(text);
-    let mut wire = WireConfig::default();
+    let mut config: PortConfig = format!("{number}@{attachment}")
+        .parse()
+        .map_err(|error: SpecError| invalid(error.to_string()))?;
+    if let Attach::Inherited(_) = config.attach {
+        return Err(invalid(format!(
+            "port {number}: {attachment}: only the process that starts the switch can give descriptors; expected an \
+             interface or unix:PATH"
+        )));
+    }
     if !settings.is_empty() {
         let settings: WireChange = (settings.parse())
             .map_err(|error: ChangeError| invalid(format!("port {number}: {error}")))?;
-        settings.apply(&mut wire);
+        settings.apply(&mut config.wire);
     }
-    wire.validate()
-        .map_err(|error| invalid(format!("port {number}: {error}")))?;
-    let spec: PortSpec = format!("{number}@{attachment}")
-        .parse()
-        .map_err(|error: SpecError| invalid(error.to_string()))?;
-    let attach = spec.attach.asked_remotely();
-    Ok(PortConfig {
-        number: spec.number,
-        attach: attach.map_err(|error| invalid(format!("port {number}: {error}")))?,
-        wire,
-    })
+    let valid = config.wire.validate();
+    valid.map_err(|error| invalid(format!("port {number}: {error}")))?;
+    Ok(config)
 }

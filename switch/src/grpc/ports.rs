@@ -30,11 +30,7 @@ pub(crate) fn statistics(device_id: u64, snapshot: Snapshot) -> GetResponse {
         time_ns: snapshot.now,
         ports: snapshot.ports.into_iter().map(port).collect(),
         unattached: Some(count(&snapshot.unattached, Place::Ordered)),
-        unattached_queued: Some(Count {
-            packets: snapshot.unattached_held.queued_packets(),
-            bytes: snapshot.unattached_held.queued_bytes(),
-            by_key: Vec::new(),
-        }),
+        unattached_queued: queued(&snapshot.unattached_held),
         over_limit: snapshot.over_limit,
         notifications: None,
     }
@@ -55,13 +51,6 @@ fn notifications(tallies: &Tallies) -> Notifications {
 /// Converts a port's counts to a message.
 pub(super) fn port(port: PortSnapshot) -> Port {
     let at = |place| Some(count(&port.stats, place));
-    let held = |packets, bytes| {
-        Some(Count {
-            packets,
-            bytes,
-            by_key: Vec::new(),
-        })
-    };
     Port {
         number: u32::from(port.number),
         connected: port.connected,
@@ -83,12 +72,24 @@ pub(super) fn port(port: PortSnapshot) -> Port {
             reconfigured: at(Place::Reconfigured),
             removed: at(Place::Removed),
         }),
-        queued: held(port.held.queued_packets(), port.held.queued_bytes()),
+        queued: queued(&port.held),
         in_flight: held(port.held.in_flight_packets, port.held.in_flight_bytes),
         marked: at(Place::Marked),
         queues: queues(&port.held),
         attachment: port.attachment,
     }
+}
+
+fn queued(of: &Held) -> Option<Count> {
+    held(of.queued_packets(), of.queued_bytes())
+}
+
+fn held(packets: u64, bytes: u64) -> Option<Count> {
+    Some(Count {
+        packets,
+        bytes,
+        by_key: Vec::new(),
+    })
 }
 
 fn queues(held: &Held) -> Vec<Queue> {

@@ -25,6 +25,7 @@ use ultima_p4runtime::v1::{
 
 use super::scan::Scan;
 use super::{Service, read, stream, write};
+use crate::config::CaptureNames;
 use crate::datapath::{ControllerLink, Datapath};
 use crate::engine::Limits;
 use crate::forward::Forwarder;
@@ -50,7 +51,14 @@ pub(super) fn service() -> (Service, Forwarder) {
         seed: 0,
         target: None,
     };
-    let opener = PortOpener::new(0, None).expect("no captures");
+    let opener = PortOpener {
+        seed: 0,
+        pcap_dir: None,
+        pcap_names: CaptureNames::Number,
+        priority_queues: 8,
+        send_rings: false,
+        captured: Default::default(),
+    };
     (
         Service::new(1, loader, handle, tallies, opener, None),
         forwarder,

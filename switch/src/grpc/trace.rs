@@ -8,7 +8,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
 use super::{ResponseStream, Service, no_pipeline};
-use crate::datapath::{Datapath, unknown_port};
+use crate::datapath::Datapath;
 use crate::forward::Handle;
 use crate::proto::trace_request::Packets;
 use crate::proto::trace_server::Trace;
@@ -121,13 +121,7 @@ impl Order {
         port: u32,
         traces: Sender<trace::PacketTrace>,
     ) -> Result<WatchId, Status> {
-        let numbers = datapath.port_numbers();
-        let known = u16::try_from(port)
-            .ok()
-            .filter(|port| numbers.contains(port));
-        let numbers = numbers.iter().map(|number| u32::from(*number));
-        let unknown = || Status::not_found(unknown_port(port, numbers));
-        let port = known.ok_or_else(unknown)?;
+        let port = datapath.find(port)?;
         if datapath.active().is_none() {
             return Err(no_pipeline());
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use tonic::{Request, Response, Status};
 
 use super::Service;
-use crate::datapath::{Datapath, unknown_port};
+use crate::datapath::Datapath;
 use crate::proto::traffic_manager_server::TrafficManager;
 use crate::proto::{
     Change, GetSettingsRequest, GetSettingsResponse, PortSettings, SetSettingsRequest,
@@ -80,9 +80,12 @@ fn change(
     }
     let mut new: BTreeMap<u16, WireConfig> = BTreeMap::new();
     for (ports, settings) in changes {
-        let numbers = match ports[..] {
+        let numbers: Vec<u16> = match ports[..] {
             [] => present.keys().copied().collect(),
-            ref ports => known(&present, ports)?,
+            ref ports => ports
+                .iter()
+                .map(|port| datapath.find(*port))
+                .collect::<Result<_, _>>()?,
         };
         for number in numbers {
             let wire = new.get(&number).or(present.get(&number).copied());
@@ -100,17 +103,4 @@ fn change(
         datapath.set_wire(number, wire);
     }
     Ok(port_settings(datapath, |number| changed.contains(&number)))
-}
-
-fn known(present: &BTreeMap<u16, &WireConfig>, ports: &[u32]) -> Result<Vec<u16>, Status> {
-    let find = |&port: &u32| {
-        u16::try_from(port)
-            .ok()
-            .filter(|number| present.contains_key(number))
-            .ok_or_else(|| {
-                let numbers = present.keys().map(|number| u32::from(*number));
-                Status::not_found(unknown_port(port, numbers))
-            })
-    };
-    ports.iter().map(find).collect()
 }

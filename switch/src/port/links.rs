@@ -27,6 +27,8 @@ pub(super) enum Link {
 pub(super) struct Details {
     pub(super) link: Link,
     pub(super) mtu: usize,
+    /// True unless `gso_max_size` is below the default: frames that stand for several may leave.
+    pub(super) gso: bool,
     /// True for one end of a veth pair without a queueing discipline.
     pub(super) plain_veth: bool,
 }
@@ -34,12 +36,7 @@ pub(super) struct Details {
 impl Details {
     /// Asks for the interface with this index (RTM_GETLINK of rtnetlink(7)).
     pub(super) fn of(index: libc::c_uint) -> nix::Result<Self> {
-        let socket = socket(
-            AddressFamily::Netlink,
-            SockType::Raw,
-            SockFlag::SOCK_CLOEXEC,
-            SockProtocol::NetlinkRoute,
-        )?;
+        let socket = netlink(SockFlag::empty())?;
         // A nlmsghdr (length, type, flags, and two numbers that are not needed) and an ifinfomsg (family, type, index, flags).
         let mut request = [0; LINK_ATTRIBUTES];
         request[..4].copy_from_slice(&(LINK_ATTRIBUTES as u32).to_ne_bytes());
@@ -59,7 +56,10 @@ impl Details {
         }
         let flags = i32::from_ne_bytes(*message.get(24..)?.first_chunk()?);
         let attributes = message.get(LINK_ATTRIBUTES..)?;
-        let mtu = attribute(attributes, IFLA_MTU)?.first_chunk()?;
+        let bytes = |kind| {
+            let value = attribute(attributes, kind)?.first_chunk()?;
+            Some(u32::from_ne_bytes(*value) as usize)
+        };
         let link = attribute(attributes, IFLA_LINKINFO);
         let kind = link.and_then(|link| attribute(link, IFLA_INFO_KIND));
         let queue = attribute(attributes, IFLA_QDISC);
@@ -69,7 +69,8 @@ impl Details {
                 flags if flags & libc::IFF_RUNNING == 0 => Link::NoCarrier,
                 _ => Link::Running,
             },
-            mtu: u32::from_ne_bytes(*mtu) as usize,
+            mtu: bytes(IFLA_MTU)?,
+            gso: bytes(IFLA_GSO_MAX_SIZE)? > 0xffff,
             plain_veth: kind == Some(b"veth\0") && queue == Some(b"noqueue\0"),
         })
     }
@@ -79,6 +80,7 @@ impl Details {
 const IFLA_MTU: u16 = 4;
 const IFLA_QDISC: u16 = 6;
 const IFLA_LINKINFO: u16 = 18;
+const IFLA_GSO_MAX_SIZE: u16 = 41;
 const IFLA_INFO_KIND: u16 = 1;
 /// Bytes of the headers in front of a link's attributes.
 const LINK_ATTRIBUTES: usize = 32;
@@ -99,6 +101,11 @@ fn attribute(mut attributes: &[u8], kind: u16) -> Option<&[u8]> {
     }
 }
 
+fn netlink(flags: SockFlag) -> nix::Result<OwnedFd> {
+    let (family, flags) = (AddressFamily::Netlink, flags | SockFlag::SOCK_CLOEXEC);
+    socket(family, SockType::Raw, flags, SockProtocol::NetlinkRoute)
+}
+
 /// Notifies of changes of any interface and of any queueing discipline.
 ///
 /// It ignores the contents of messages, because netlink may lose some (netlink(7)). After a notification, query the state of
@@ -108,12 +115,7 @@ pub(crate) struct LinkNews(OwnedFd);
 impl LinkNews {
     /// Starts listening.
     pub(crate) fn open() -> io::Result<Self> {
-        let socket = socket(
-            AddressFamily::Netlink,
-            SockType::Raw,
-            SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC,
-            SockProtocol::NetlinkRoute,
-        )?;
+        let socket = netlink(SockFlag::SOCK_NONBLOCK)?;
         let groups = (libc::RTMGRP_LINK | libc::RTMGRP_TC).cast_unsigned();
         bind(socket.as_raw_fd(), &NetlinkAddr::new(0, groups))?;
         Ok(LinkNews(socket))
@@ -160,6 +162,7 @@ mod tests {
         bytes.extend(one(3, b"a\0"));
         bytes.extend(one(IFLA_MTU, &1500u32.to_ne_bytes()));
         bytes.extend(one(IFLA_QDISC, queue));
+        bytes.extend(one(IFLA_GSO_MAX_SIZE, &65_536u32.to_ne_bytes()));
         // NLA_F_NESTED.
         let info = one(IFLA_INFO_KIND, kind);
         bytes.extend(one(IFLA_LINKINFO | 0x8000, &info));
@@ -173,7 +176,8 @@ mod tests {
         assert_eq!(plain(b"veth\0", b"htb\0"), Some(false));
         assert_eq!(plain(b"bridge\0", b"noqueue\0"), Some(false));
         let message = message(b"veth\0", b"noqueue\0");
-        assert_eq!(Details::read(&message).map(|one| one.mtu), Some(1500));
+        let details = Details::read(&message).expect("a link");
+        assert_eq!((details.mtu, details.gso), (1500, true));
         let link = |flags: i32| {
             let mut message = message.clone();
             message[24..28].copy_from_slice(&flags.to_ne_bytes());

@@ -9,6 +9,7 @@
 pub(crate) mod controller;
 pub(crate) mod links;
 mod mapping;
+mod merge;
 pub(crate) mod mmsg;
 mod offload;
 mod packet_socket;
@@ -98,7 +99,7 @@ pub(crate) fn open(attach: Attach, send_rings: bool) -> io::Result<Box<dyn PortI
         Attach::Interface(name) => Box::new(RawPort::open(&name, send_rings)?),
         Attach::Unix(path) => Box::new(SeqpacketPort::listen(path)?),
         Attach::Inherited(fd) => Box::new(SeqpacketPort::inherit(fd)?),
-        Attach::Socket(socket) => Box::new(SeqpacketPort::connected_to(socket)?),
+        Attach::Socket(socket) => Box::new(SeqpacketPort::connected_to(socket.try_clone()?)?),
     })
 }
 

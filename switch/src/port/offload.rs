@@ -12,12 +12,15 @@ pub(super) const VNET_HEADER: usize = 10;
 /// Segments that one frame may stand for; the kernel makes at most this many of 64 KiB by default.
 const MAX_SEGMENTS: usize = 128;
 
-const NEEDS_CHECKSUM: u8 = 1;
+pub(super) const NEEDS_CHECKSUM: u8 = 1;
 const GSO_NONE: u8 = 0;
-const GSO_TCPV4: u8 = 1;
+pub(super) const GSO_TCPV4: u8 = 1;
 const GSO_TCPV6: u8 = 4;
-const GSO_UDP_L4: u8 = 5;
+pub(super) const GSO_UDP_L4: u8 = 5;
 const GSO_ECN: u8 = 0x80;
+
+/// TCP's flags for the end of data.
+pub(super) const FIN_PSH: u8 = 0x09;
 
 /// What the kernel says of a frame. Offsets count from the start of the frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,14 +79,15 @@ impl VnetHeader {
     }
 }
 
+/// A transport protocol, by its number in IP headers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Transport {
-    Tcp,
-    Udp,
+pub(super) enum Transport {
+    Tcp = 6,
+    Udp = 17,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Network {
+pub(super) enum Network {
     V4,
     V6,
 }
@@ -91,12 +95,12 @@ enum Network {
 /// How a frame is cut into segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Gso {
-    transport: Transport,
-    network: Network,
-    network_at: usize,
-    transport_at: usize,
-    payload_at: usize,
-    size: usize,
+    pub(super) transport: Transport,
+    pub(super) network: Network,
+    pub(super) network_at: usize,
+    pub(super) transport_at: usize,
+    pub(super) payload_at: usize,
+    pub(super) size: usize,
 }
 
 impl Gso {
@@ -159,73 +163,79 @@ impl Gso {
             buffer.clear();
             buffer.extend_from_slice(headers);
             buffer.extend_from_slice(chunk);
-            self.fix_network(buffer, index);
-            self.fix_transport(buffer, index, index == last);
+            self.set_fields(buffer, chunk.len(), index, index == last);
+            self.set_checksum(buffer, chunk);
             each(buffer);
         }
     }
 
-    fn fix_network(self, frame: &mut [u8], index: usize) {
-        let ip = self.network_at;
+    /// Sets the fields of the headers of a segment, but for the transport's checksum.
+    pub(super) fn set_fields(self, headers: &mut [u8], payload: usize, index: usize, last: bool) {
+        const CWR: u8 = 0x80;
+        let (ip, at) = (self.network_at, self.transport_at);
+        let end = self.payload_at + payload;
         match self.network {
             Network::V4 => {
-                put(frame, ip + 2, frame.len() - ip);
-                let id = u16::from_be_bytes([frame[ip + 4], frame[ip + 5]]);
-                put(frame, ip + 4, usize::from(id.wrapping_add(index as u16)));
-                put(frame, ip + 10, 0);
-                let checksum = csum16(sum16(&frame[ip..self.transport_at]));
-                put(frame, ip + 10, usize::from(checksum));
+                put(headers, ip + 2, end - ip);
+                let id = u16::from_be_bytes([headers[ip + 4], headers[ip + 5]]);
+                put(headers, ip + 4, usize::from(id.wrapping_add(index as u16)));
+                put(headers, ip + 10, 0);
+                let checksum = csum16(sum16(&headers[ip..at]));
+                put(headers, ip + 10, usize::from(checksum));
             }
-            Network::V6 => put(frame, ip + 4, frame.len() - ip - 40),
+            Network::V6 => put(headers, ip + 4, end - ip - 40),
+        }
+        match self.transport {
+            Transport::Tcp => {
+                let seq = &headers[at + 4..at + 8];
+                let seq = u32::from_be_bytes([seq[0], seq[1], seq[2], seq[3]]);
+                let seq = seq.wrapping_add((index * self.size) as u32);
+                headers[at + 4..at + 8].copy_from_slice(&seq.to_be_bytes());
+                // RFC 3168 §6.1.2: CWR goes once; FIN and PSH belong to the end of the data.
+                if index > 0 {
+                    headers[at + 13] &= !CWR;
+                }
+                if !last {
+                    headers[at + 13] &= !FIN_PSH;
+                }
+            }
+            Transport::Udp => put(headers, at + 4, end - at),
         }
     }
 
-    fn fix_transport(self, frame: &mut [u8], index: usize, last: bool) {
-        const FIN_PSH: u8 = 0x09;
-        const CWR: u8 = 0x80;
-        let at = self.transport_at;
-        let len = frame.len() - at;
-        let (protocol, checksum_at) = match self.transport {
-            Transport::Tcp => {
-                let seq = u32::from_be_bytes([
-                    frame[at + 4],
-                    frame[at + 5],
-                    frame[at + 6],
-                    frame[at + 7],
-                ]);
-                let seq = seq.wrapping_add((index * self.size) as u32);
-                frame[at + 4..at + 8].copy_from_slice(&seq.to_be_bytes());
-                // RFC 3168 §6.1.2: CWR goes once; FIN and PSH belong to the end of the data.
-                if index > 0 {
-                    frame[at + 13] &= !CWR;
-                }
-                if !last {
-                    frame[at + 13] &= !FIN_PSH;
-                }
-                (6, at + 16)
-            }
-            Transport::Udp => {
-                put(frame, at + 4, len);
-                (17, at + 6)
-            }
-        };
-        put(frame, checksum_at, 0);
-        let ip = self.network_at;
-        let addresses = match self.network {
-            Network::V4 => &frame[ip + 12..ip + 20],
-            Network::V6 => &frame[ip + 8..ip + 40],
-        };
-        let pseudo_header = sum16(addresses) + protocol + len as u64;
-        let checksum = match csum16(pseudo_header + sum16(&frame[at..])) {
+    /// Sets the transport's checksum in the headers of a segment.
+    pub(super) fn set_checksum(self, headers: &mut [u8], payload: &[u8]) {
+        put(headers, self.checksum_at(), 0);
+        let bytes = self.payload_at - self.transport_at + payload.len();
+        let sum = self.pseudo_header(headers, bytes) + sum16(payload);
+        let checksum = match csum16(sum + sum16(&headers[self.transport_at..self.payload_at])) {
             0 => 0xffff,
             checksum => checksum,
         };
-        put(frame, checksum_at, usize::from(checksum));
+        put(headers, self.checksum_at(), usize::from(checksum));
+    }
+
+    /// The sum over the pseudo-header of a segment with so many bytes behind the network's headers.
+    pub(super) fn pseudo_header(self, headers: &[u8], bytes: usize) -> u64 {
+        let ip = self.network_at;
+        let addresses = match self.network {
+            Network::V4 => &headers[ip + 12..ip + 20],
+            Network::V6 => &headers[ip + 8..ip + 40],
+        };
+        sum16(addresses) + self.transport as u64 + bytes as u64
+    }
+
+    pub(super) fn checksum_at(self) -> usize {
+        let offset = match self.transport {
+            Transport::Tcp => 16,
+            Transport::Udp => 6,
+        };
+        self.transport_at + offset
     }
 }
 
 /// Writes a 16-bit field; lengths fit because a frame does.
-fn put(frame: &mut [u8], at: usize, value: usize) {
+pub(super) fn put(frame: &mut [u8], at: usize, value: usize) {
     frame[at..at + 2].copy_from_slice(&(value as u16).to_be_bytes());
 }
 

@@ -2,7 +2,8 @@
 //!
 //! Frames arrive through a ring that this process shares with the kernel. They leave through an AF_XDP ring where the
 //! interface is a veth and the kernel has AF_XDP, and otherwise by sendmmsg through a second socket, which needs no offload
-//! headers. PACKET_TX_RING is no faster: the kernel copies its frames anyway before a veth carries them.
+//! headers. Beside an AF_XDP ring, packets of a flow leave as one frame ([`merge`]). PACKET_TX_RING is no faster: the
+//! kernel copies its frames anyway before a veth carries them.
 //!
 //! The interface keeps its own IP stack; what arrives there is seen by both. Frames that the host
 //! itself sends through the interface are ignored, so that the switch does not see its own.
@@ -22,7 +23,7 @@ use super::mmsg::{self, Frame, RxBatch};
 use super::offload::{Refused, VNET_HEADER, VnetHeader};
 use super::ring::{Content, RxRing};
 use super::xdp::{self, Sent, TxRing};
-use super::{FRAMES, Interest, PortIo, ROOM, Received, packet_socket};
+use super::{FRAMES, Interest, PortIo, ROOM, Received, merge, packet_socket};
 use crate::tm::{BATCH, Departure, Medium, Nanos};
 
 /// Ethernet header and one VLAN tag: what a frame may have on top of the interface's MTU.
@@ -59,6 +60,8 @@ pub(crate) struct RawPort {
     /// Sends frames that have a length in `ring_takes`.
     tx_ring: Option<TxRing>,
     ring_takes: RangeInclusive<usize>,
+    /// Whether frames leave merged.
+    merges: bool,
     /// Time of the next try to open it.
     retry_ring: Option<Instant>,
     /// The kernel dropped the frame that must leave next. Later frames may be in the send ring.
@@ -106,6 +109,7 @@ impl RawPort {
             send_rings,
             tx_ring: None,
             ring_takes: RangeInclusive::new(1, 0),
+            merges: false,
             retry_ring: None,
             dropped: false,
             staged: 0,
@@ -149,6 +153,7 @@ impl RawPort {
             }
         }
         self.ring_takes = ETHERNET_HEADER + 1..=xdp::CHUNK.min(details.mtu + ETHERNET_HEADER);
+        self.merges = details.gso;
     }
 
     /// True if a frame leaves through the send ring.
@@ -210,6 +215,21 @@ impl RawPort {
                 true
             }
         }
+    }
+
+    /// Sends the frames at the start of `rest` as one. Returns false if they leave one by one.
+    fn send_merged(&self, done: &[&[u8]], rest: &[&[u8]], reports: &mut Vec<Departure>) -> bool {
+        // The kernel compares a merged frame with no MTU, so a frame as long as each of its parts must have left right before it.
+        let fits = done.last().is_some_and(|last| last.len() >= rest[0].len())
+            && reports.last() == Some(&Departure::Left);
+        // Messages of the receiving socket start with offload headers in both directions.
+        let count = if fits {
+            merge::send(rest, self.receiver.as_fd())
+        } else {
+            0
+        };
+        reports.extend((0..count).map(|_| Departure::Left));
+        count > 0
     }
 
     /// Sends frames through the packet socket. Returns false if the interface is full.
@@ -398,14 +418,21 @@ impl Medium for RawPort {
             self.choose_sender(Details::of(self.index));
         }
         while reports.len() < frames.len() {
-            let rest = &frames[reports.len()..];
+            let (done, rest) = frames.split_at(reports.len());
             let more = if self.dropped {
                 let reported = reports.len();
                 let more = self.send_by_socket(&rest[..1], reports);
                 self.dropped = reports.len() == reported;
                 more
             } else if self.staged > 0 || self.ring_takes(rest[0]) {
-                self.send_by_ring(rest, reports)
+                let mut alone = rest.len();
+                if self.merges && self.staged == 0 {
+                    if self.send_merged(done, rest, reports) {
+                        continue;
+                    }
+                    alone = merge::before_run(rest);
+                }
+                self.send_by_ring(&rest[..alone], reports)
             } else {
                 let not_ring = rest.iter().take_while(|frame| !self.ring_takes(frame));
                 self.send_by_socket(&rest[..not_ring.count()], reports)

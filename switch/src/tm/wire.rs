@@ -11,6 +11,7 @@ use ultima_link::{
 
 use super::Nanos;
 use super::queue::charge;
+use crate::clock::nanos;
 use crate::stats::Key;
 
 /// Most bytes that a wire without rate or delay holds for its socket.
@@ -257,8 +258,4 @@ impl Wire {
             }
         }
     }
-}
-
-fn nanos(span: Duration) -> Nanos {
-    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }

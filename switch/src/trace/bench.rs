@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::num::NonZeroU16;
 
 use ultima_p4runtime::text;
-use ultima_p4runtime::v1::{ForwardingPipelineConfig, WriteRequest};
+use ultima_p4runtime::v1::WriteRequest;
 
 use super::{Fate, PacketTrace};
 use crate::config::{MAX_PORT, ProgramFiles};
@@ -48,17 +48,12 @@ impl Bench {
     /// # Errors
     /// The program does not load, or does not fit the P4Info.
     pub fn new(files: ProgramFiles, limits: Limits) -> Result<Bench, BenchError> {
-        let config = ForwardingPipelineConfig {
-            p4info: files.p4info.as_deref().map(text::parse).transpose()?,
-            p4_device_config: files.json,
-            cookie: None,
-        };
         let loader = Loader {
             limits,
             seed: 0,
             target: None,
         };
-        let pipeline = loader.load(config)?;
+        let pipeline = loader.load(files.parsed()?)?;
         Ok(Bench {
             pipeline,
             entered: 0,

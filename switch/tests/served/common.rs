@@ -135,7 +135,7 @@ impl Bed {
             let (ours, peer) = Peer::pair();
             config.ports.push(PortConfig {
                 number,
-                attach: Attach::Socket(ours),
+                attach: Attach::Socket(ours.into()),
                 wire,
             });
             peers.insert(number, peer);

@@ -35,7 +35,7 @@ async fn bare_bed() -> Bed {
         let (ours, peer) = Peer::pair();
         config.ports.push(PortConfig {
             number,
-            attach: Attach::Socket(ours),
+            attach: Attach::Socket(ours.into()),
             wire: WireConfig::default(),
         });
         bed.insert(number, peer);

@@ -309,7 +309,7 @@ async fn a_listening_port_serves_one_peer_after_the_other() {
     let config = SwitchConfig {
         program: Some(program()),
         ports: vec![
-            port(1, Attach::Socket(ours)),
+            port(1, Attach::Socket(ours.into())),
             port(2, Attach::Unix(path.clone())),
         ],
         ..bare()
@@ -400,7 +400,7 @@ async fn empty_messages_are_not_the_end_even_of_a_peer_that_has_left() {
     let config = SwitchConfig {
         ports: vec![PortConfig {
             number: 1,
-            attach: Attach::Socket(ours),
+            attach: Attach::Socket(ours.into()),
             wire: WireConfig::default(),
         }],
         ..bare()
@@ -474,7 +474,7 @@ async fn without_a_program_frames_are_counted_and_dropped() {
     let (ours, peer) = Peer::pair();
     let port = PortConfig {
         number: 1,
-        attach: Attach::Socket(ours),
+        attach: Attach::Socket(ours.into()),
         wire: WireConfig::default(),
     };
     let config = SwitchConfig {

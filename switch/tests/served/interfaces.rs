@@ -2,7 +2,7 @@
 //!
 //! A namespace made by a thread ends with it, and with it the interfaces in it.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::Command;
@@ -14,14 +14,17 @@ use crate::served::common::{
     Bed, Controller, PATIENCE, Peer, accounted, bare, group, names, packets, probe, program,
 };
 use nix::sched::{CloneFlags, unshare};
-use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, socket};
+use nix::sys::socket::sockopt::{UdpGroSegment, UdpGsoSegment};
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, setsockopt, socket,
+};
 use nix::unistd::{Uid, gettid};
 use ultima_p4runtime::bytestring::Bytestring;
 use ultima_p4runtime::v1::Entity;
 use ultima_switch::proto::AddPortRequest;
 use ultima_switch::proto::port_control_client::PortControlClient;
 use ultima_switch::tm::WireChange;
-use ultima_switch::{Attach, Link, LinkConfig, PortConfig, Switch, SwitchConfig, WireConfig};
+use ultima_switch::{Attach, LinkConfig, PortConfig, Switch, SwitchConfig, WireConfig, link};
 use ultima_testing::skipped;
 
 /// Why this machine cannot run these tests, if it cannot.
@@ -160,7 +163,7 @@ fn interface_and_socket() -> (SwitchConfig, Peer) {
     let (ours, peer) = Peer::pair();
     let virtual_port = PortConfig {
         number: 2,
-        attach: Attach::Socket(ours),
+        attach: Attach::Socket(ours.into()),
         wire: WireConfig::default(),
     };
     let config = SwitchConfig {
@@ -187,6 +190,20 @@ async fn running(config: SwitchConfig) -> Bed {
     let entry = to(0x0200_0000_0001, 1);
     bed.controller().await.insert(vec![entry]).await;
     bed
+}
+
+/// A running switch between two hosts.
+async fn between_two_hosts() -> (Bed, Host, Host) {
+    let (one, two) = (Host::new(1), Host::new(2));
+    let config = SwitchConfig {
+        program: Some(program()),
+        ports: vec![interface(1, "sw1"), interface(2, "sw2")],
+        ..bare()
+    };
+    let bed = running(config).await;
+    let entry = to(0x0200_0000_0002, 2);
+    bed.controller().await.insert(vec![entry]).await;
+    (bed, one, two)
 }
 
 fn to(dst: u64, port: u16) -> Entity {
@@ -226,23 +243,13 @@ fn transfer(one: &Host, two: &Host) {
 #[test]
 fn tcp_crosses_with_all_offloads_on() {
     in_namespace(async {
-        let (one, two) = (Host::new(1), Host::new(2));
-        let config = SwitchConfig {
-            program: Some(program()),
-            ports: vec![interface(1, "sw1"), interface(2, "sw2")],
-            ..bare()
-        };
-        let switch = Switch::start(config).await.expect("starts");
-        let mut controller = Controller::primary(switch.grpc_addr(), 1).await;
-        controller
-            .insert(vec![to(0x0200_0000_0001, 1), to(0x0200_0000_0002, 2)])
-            .await;
+        let (bed, one, two) = between_two_hosts().await;
+        let before = two.run(|| received("h2"));
         transfer(&one, &two);
-        let bed = Bed {
-            switch,
-            peers: [].into(),
-            names: names(),
-        };
+        let frames = two.run(|| received("h2")) - before;
+        let left = packets(&bed.port(2).await.left);
+        // From Linux 6.18 on, frames leave through AF_XDP rings, beside which segments are merged.
+        assert!(!is_recent() || frames < left / 2, "{frames} of {left}");
         let port = bed.port(1).await;
         accounted(&port);
         assert_eq!((packets(&port.too_long), packets(&port.overrun)), (0, 0));
@@ -250,6 +257,110 @@ fn tcp_crosses_with_all_offloads_on() {
             packets(&port.entered) >= 4_000_000 / 1448,
             "every segment is a frame of its own"
         );
+        bed.switch.stop().await.expect("stops");
+        one.end();
+        two.end();
+    });
+}
+
+/// Sends datagrams of 1,400 bytes with one call. The stack hands them over as one frame.
+fn send_datagrams(data: &[u8], to: SocketAddr) {
+    let socket = UdpSocket::bind("10.0.0.1:0").expect("bind");
+    setsockopt(&socket, UdpGsoSegment, &1400).expect("an option");
+    socket.send_to(data, to).expect("sends");
+}
+
+#[test]
+fn udp_crosses_with_all_offloads_on() {
+    in_namespace(async {
+        let (bed, one, two) = between_two_hosts().await;
+        let data: Vec<u8> = (0..60_000u32).map(|n| (n / 256 + n) as u8).collect();
+        // A receiver gets the datagrams one by one, unless it asks for several at once.
+        for (gro, gso_max) in [(false, 65_536), (true, 65_536), (true, 1500)] {
+            ip(&format!("link set sw2 gso_max_size {gso_max}"));
+            let socket = two.run(move || {
+                let socket = UdpSocket::bind("10.0.0.2:0").expect("bind");
+                socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+                setsockopt(&socket, UdpGroSegment, &gro).expect("an option");
+                socket
+            });
+            let address = socket.local_addr().expect("address");
+            let before = two.run(|| received("h2"));
+            let left = packets(&bed.port(2).await.left);
+            let sent = data.clone();
+            one.run(move || send_datagrams(&sent, address));
+            let (mut arrived, mut calls) = (Vec::new(), 0);
+            while arrived.len() < data.len() {
+                let mut buffer = [0; 65_535];
+                let len = socket.recv(&mut buffer).expect("a datagram");
+                arrived.extend_from_slice(&buffer[..len]);
+                calls += 1;
+            }
+            assert!(arrived == data);
+            let frames = two.run(|| received("h2")) - before;
+            let left = packets(&bed.port(2).await.left) - left;
+            assert_eq!(left, 43);
+            let merges = is_recent() && gso_max > 65_535;
+            assert_eq!(frames < left / 2, merges, "{frames} of {left}");
+            assert_eq!(calls, if gro { frames } else { left });
+        }
+        bed.switch.stop().await.expect("stops");
+        one.end();
+        two.end();
+    });
+}
+
+/// True if the kernel is at least Linux 6.18.
+fn is_recent() -> bool {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("a release");
+    let mut numbers = release.split('.').map_while(|number| number.parse().ok());
+    numbers.next().zip(numbers.next()) >= Some((6, 18))
+}
+
+#[test]
+fn frames_over_the_mtu_of_the_other_end_do_not_arrive_merged() {
+    in_namespace(async {
+        let (bed, one, two) = between_two_hosts().await;
+        let (listening, port) = mpsc::channel();
+        let accepted = two.spawn(move || {
+            let listener = TcpListener::bind("10.0.0.2:0").expect("bind");
+            let address = listener.local_addr().expect("address");
+            listening.send(address).expect("the test waits");
+            let (stream, _) = listener.accept().expect("a connection");
+            // The other end's segments stay as long as the handshake allows.
+            ip("link set h2 mtu 1000");
+            stream
+        });
+        let address: SocketAddr = port.recv_timeout(PATIENCE).expect("listens");
+        let mut sender = one.run(move || TcpStream::connect(address).expect("connects"));
+        let receiver = accepted.recv_timeout(PATIENCE).expect("accepts");
+        sender.write_all(&[7; 14_480]).expect("sends");
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let drops = bed.port(2).await.drops.expect("drops");
+            if packets(&drops.oversize) >= 10 {
+                break;
+            }
+            assert!(Instant::now() < deadline, "{drops:?}");
+        }
+        receiver.set_nonblocking(true).expect("a mode");
+        let read = receiver.peek(&mut [0; 1]).map_err(|error| error.kind());
+        assert_eq!(read, Err(ErrorKind::WouldBlock));
+        // The same with UDP.
+        let socket = two.run(|| UdpSocket::bind("10.0.0.2:0").expect("bind"));
+        let address = socket.local_addr().expect("address");
+        let before = packets(&bed.port(2).await.drops.expect("drops").oversize);
+        one.run(move || send_datagrams(&[7; 14_000], address));
+        loop {
+            let drops = bed.port(2).await.drops.expect("drops");
+            if packets(&drops.oversize) >= before + 10 {
+                break;
+            }
+            assert!(Instant::now() < deadline, "{drops:?}");
+        }
+        socket.set_nonblocking(true).expect("a mode");
+        let read = socket.recv(&mut [0; 1]).map_err(|error| error.kind());
+        assert_eq!(read, Err(ErrorKind::WouldBlock));
         bed.switch.stop().await.expect("stops");
         one.end();
         two.end();
@@ -268,7 +379,7 @@ fn tcp_crosses_an_impaired_link_with_all_offloads_on() {
                 .apply(&mut wire);
             wire
         };
-        let link = Link::start(LinkConfig {
+        let link = link::start(LinkConfig {
             a: Attach::Interface("sw1".to_owned()),
             b: Attach::Interface("sw2".to_owned()),
             a_to_b: wire("rate=400M,delay=1ms,jitter=pareto:100us:3,loss=0.001,queue=256k"),
@@ -279,7 +390,7 @@ fn tcp_crosses_an_impaired_link_with_all_offloads_on() {
         });
         let link = link.await.expect("starts");
         transfer(&one, &two);
-        let counts = link.counts().get().await.expect("it runs");
+        let counts = link::counts(&link).get().await.expect("it runs");
         let [a, b] = &counts.ports[..] else {
             panic!("two ports")
         };
@@ -366,9 +477,9 @@ fn vlan_tags_come_through() {
         until_up("v2");
         let (three, sender) = Peer::pair();
         let (four, receiver) = Peer::pair();
-        let virtual_port = |number, socket| PortConfig {
+        let virtual_port = |number, socket: OwnedFd| PortConfig {
             number,
-            attach: Attach::Socket(socket),
+            attach: Attach::Socket(socket.into()),
             wire: WireConfig::default(),
         };
         let config = SwitchConfig {

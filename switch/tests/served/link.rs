@@ -7,13 +7,13 @@ use crate::served::common::{Peer, accounted, number, packets, probe};
 use ultima_switch::proto::traffic_manager_client::TrafficManagerClient;
 use ultima_switch::proto::{Change, GetResponse, SetSettingsRequest};
 use ultima_switch::tm::{WireChange, WireConfig};
-use ultima_switch::{Attach, Link, LinkConfig};
+use ultima_switch::{Attach, LinkConfig, Running, link};
 
 const A: u64 = 0x0200_0000_0001;
 
 /// A link between two virtual ports.
 struct Bed {
-    link: Link,
+    link: Running,
     a: Peer,
     b: Peer,
 }
@@ -29,21 +29,21 @@ impl Bed {
     async fn new(a_to_b: WireConfig, b_to_a: WireConfig, seed: u64) -> Bed {
         let ((at_a, a), (at_b, b)) = (Peer::pair(), Peer::pair());
         let config = LinkConfig {
-            a: Attach::Socket(at_a),
-            b: Attach::Socket(at_b),
+            a: Attach::Socket(at_a.into()),
+            b: Attach::Socket(at_b.into()),
             a_to_b,
             b_to_a,
             seed,
             grpc: Some(SocketAddr::from(([127, 0, 0, 1], 0))),
             pcap_dir: None,
         };
-        let link = Link::start(config).await.expect("the link starts");
+        let link = link::start(config).await.expect("the link starts");
         Bed { link, a, b }
     }
 
     /// The counts once this many frames have entered at A and all of them are accounted for.
     async fn settled(&self, entered: u64) -> GetResponse {
-        let counts = self.link.counts();
+        let counts = link::counts(&self.link);
         loop {
             let now = counts.get().await.expect("it runs");
             let (a, b) = (&now.ports[0], &now.ports[1]);
@@ -70,7 +70,7 @@ async fn frames_cross_as_they_are_in_both_directions() {
         assert_eq!((accounted(port), packets(&port.left)), ((60, 60), 60));
         assert_eq!(packets(&port.forwarded), 60);
     }
-    let counts = bed.link.counts();
+    let counts = link::counts(&bed.link);
     bed.link.stop().await.expect("stops");
     assert!(counts.get().await.is_none());
 }
@@ -159,7 +159,7 @@ async fn a_link_is_cut_and_mended_live() {
 async fn ends_and_wires_are_checked() {
     let config = |a, a_to_b| LinkConfig {
         a,
-        b: Attach::Socket(Peer::pair().0),
+        b: Attach::Socket(Peer::pair().0.into()),
         a_to_b,
         b_to_a: WireConfig::default(),
         seed: 1,
@@ -177,15 +177,15 @@ async fn ends_and_wires_are_checked() {
             "port 1: cannot attach to nosuch0: there is no such interface",
         ),
         (
-            config(Attach::Socket(Peer::pair().0), far),
+            config(Attach::Socket(Peer::pair().0.into()), far),
             "port 2: delay 100s: expected at most 60s",
         ),
     ] {
-        let error = Link::start(config).await.map(|_| ()).expect_err("refused");
+        let error = link::start(config).await.map(|_| ()).expect_err("refused");
         assert_eq!(error.to_string(), said);
     }
-    let link = config(Attach::Socket(Peer::pair().0), WireConfig::default());
-    let link = Link::start(link).await.expect("starts");
+    let link = config(Attach::Socket(Peer::pair().0.into()), WireConfig::default());
+    let link = link::start(link).await.expect("starts");
     assert_eq!(link.grpc_addr(), None);
     link.stop().await.expect("stops");
 }

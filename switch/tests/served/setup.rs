@@ -6,9 +6,7 @@ use std::path::PathBuf;
 
 use crate::served::common::{Peer, bare, program};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, bind, socket};
-use ultima_switch::{
-    Attach, Loss, PortConfig, PortSpec, ProgramFiles, Switch, SwitchConfig, WireConfig,
-};
+use ultima_switch::{Attach, Loss, PortConfig, ProgramFiles, Switch, SwitchConfig, WireConfig};
 
 fn port(number: u16, attach: Attach) -> PortConfig {
     PortConfig {
@@ -19,7 +17,7 @@ fn port(number: u16, attach: Attach) -> PortConfig {
 }
 
 fn virtual_port(number: u16) -> PortConfig {
-    port(number, Attach::Socket(Peer::pair().0))
+    port(number, Attach::Socket(Peer::pair().0.into()))
 }
 
 async fn refusal(config: SwitchConfig) -> String {
@@ -198,8 +196,7 @@ async fn program_and_address_are_checked() {
 #[test]
 fn ports_are_written_as_number_at_attachment() {
     let attach = |text: &str| {
-        let spec: PortSpec = text.parse().expect("valid");
-        let port = spec.with_wire(WireConfig::default());
+        let port: PortConfig = text.parse().expect("valid");
         (port.number, port.attach.to_string())
     };
     assert_eq!(attach("3@veth0"), (3, "veth0".to_owned()));
@@ -208,7 +205,7 @@ fn ports_are_written_as_number_at_attachment() {
         (0, "unix:/run/p3.sock".to_owned())
     );
     assert_eq!(attach("510@fd:7"), (510, "fd:7".to_owned()));
-    let error = |text: &str| text.parse::<PortSpec>().expect_err("invalid").to_string();
+    let error = |text: &str| text.parse::<PortConfig>().expect_err("invalid").to_string();
     assert_eq!(
         error("veth0"),
         "port `veth0`: expected PORT@INTERFACE, PORT@unix:PATH or PORT@fd:NUMBER"

@@ -273,7 +273,7 @@ async fn invalid_requests_are_rejected() {
     let (ours, _peer) = crate::served::common::Peer::pair();
     let port = PortConfig {
         number: 1,
-        attach: Attach::Socket(ours),
+        attach: Attach::Socket(ours.into()),
         wire: WireConfig::default(),
     };
     let config = SwitchConfig {

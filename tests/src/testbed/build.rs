@@ -82,7 +82,7 @@ impl Testbed {
     pub fn of_embedded_on_sockets(fabric: Fabric) -> Self {
         let links = Links::of_sockets(&fabric);
         Self::build(fabric, links, |runtime, switch, ports| {
-            let attach = |(port, socket)| (port, Attach::Socket(socket));
+            let attach = |(port, socket): (u16, OwnedFd)| (port, Attach::Socket(socket.into()));
             Embedded::start(runtime, switch, ports.into_iter().map(attach).collect())
         })
     }
@@ -104,7 +104,7 @@ impl Testbed {
         }
         links.add_trunks(&fabric);
         let testbed = Self::build(fabric, links, |runtime, switch, ports| {
-            let attach = |(port, socket)| (port, Attach::Socket(socket));
+            let attach = |(port, socket): (u16, OwnedFd)| (port, Attach::Socket(socket.into()));
             Embedded::start(runtime, switch, ports.into_iter().map(attach).collect())
         });
         (testbed, ends)

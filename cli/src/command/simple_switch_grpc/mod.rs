@@ -12,7 +12,7 @@ use ultima_console::input::name_of;
 use ultima_console::output;
 use ultima_switch::trace::PacketLog;
 use ultima_switch::{
-    CaptureNames, PortConfig, PortSpec, ProgramFiles, Switch, SwitchConfig, SwitchError, WireConfig,
+    CaptureNames, PortConfig, ProgramFiles, Switch, SwitchConfig, SwitchError, WireConfig,
 };
 
 use self::log::Log;
@@ -111,12 +111,12 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
 }
 
 /// A port with BMv2's queue.
-fn port_config(port: PortSpec) -> PortConfig {
+fn port_config(port: PortConfig) -> PortConfig {
     let wire = WireConfig {
         queue_packets: Some(QUEUE_PACKETS),
         // Only the number of packets limits the queue.
         queue_bytes: u64::from(QUEUE_PACKETS) * u64::from(u16::MAX),
         ..WireConfig::default()
     };
-    port.with_wire(wire)
+    PortConfig { wire, ..port }
 }

@@ -7,7 +7,7 @@ use anyhow::{Result, anyhow, bail};
 use clap::{Parser, ValueEnum};
 use ultima_console::{error_line, units};
 use ultima_grpc::tls::{IdentityFiles, ServerTls};
-use ultima_switch::PortSpec;
+use ultima_switch::PortConfig;
 use ultima_switch::config::MAX_PORT;
 use ultima_switch::tm::PRIORITIES;
 
@@ -35,7 +35,7 @@ pub struct Arguments {
     pub no_p4: bool,
     /// Port and its interface, or another attachment of `ultima switch`. Repeatable
     #[arg(short = 'i', long = "interface", value_name = "PORT@INTERFACE")]
-    pub ports: Vec<PortSpec>,
+    pub ports: Vec<PortConfig>,
     /// P4Runtime device id
     #[arg(long, value_name = "ID", default_value_t = 0)]
     pub device_id: u64,

@@ -2,13 +2,13 @@
 
 use anyhow::Result;
 use serde_json::{Value, json};
-use ultima_switch::config::MAX_PORT;
+use ultima_switch::PortConfig;
+use ultima_switch::config::{MAX_PORT, SpecError};
 use ultima_switch::proto::port_control_client::PortControlClient;
 use ultima_switch::proto::port_statistics_client::PortStatisticsClient;
 use ultima_switch::proto::{
     AddPortRequest, Count, Drops, GetRequest, KeyCount, Port, Queue, RemovePortRequest,
 };
-use ultima_switch::{Attach, PortSpec};
 
 use super::server::Server;
 use crate::command::wire_options::WireOptions;
@@ -31,8 +31,8 @@ enum Command {
     Add {
         /// PORT@INTERFACE or PORT@unix:PATH on the switch's machine. A path is relative to the working directory of the
         /// switch
-        #[arg(value_name = "PORT@WHERE")]
-        port: PortSpec,
+        #[arg(value_name = "PORT@WHERE", value_parser = port)]
+        port: Box<PortConfig>,
         #[command(flatten)]
         wire: Box<WireOptions>,
         #[command(flatten)]
@@ -59,6 +59,10 @@ enum Command {
     },
 }
 
+fn port(text: &str) -> Result<Box<PortConfig>, SpecError> {
+    text.parse().map(Box::new)
+}
+
 /// Runs the command.
 pub fn run(arguments: Arguments) -> Result<()> {
     let text = match arguments.command {
@@ -66,7 +70,7 @@ pub fn run(arguments: Arguments) -> Result<()> {
             let request = AddPortRequest {
                 device_id: 0,
                 number: port.number.into(),
-                attachment: Attach::from(port.attach).to_string(),
+                attachment: port.attach.to_string(),
                 settings: wire.change()?.to_string(),
             };
             server.ask(async {

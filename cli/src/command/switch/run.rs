@@ -11,7 +11,7 @@ use ultima_p4runtime::tofino::{self, Chip};
 use ultima_switch::config::MAX_PORT;
 use ultima_switch::stats::StatsKey;
 use ultima_switch::tm::WireChange;
-use ultima_switch::{PortConfig, PortSpec, Switch, SwitchConfig, SwitchError, WireConfig};
+use ultima_switch::{PortConfig, Switch, SwitchConfig, SwitchError};
 
 use super::program::ProgramPaths;
 use crate::command::traffic_file::TrafficFile;
@@ -48,7 +48,7 @@ pub struct Options {
     emulate: Option<Emulated>,
     /// Port: PORT@INTERFACE, PORT@unix:PATH (SOCK_SEQPACKET) or PORT@fd:NUMBER. Repeatable
     #[arg(short = 'i', long = "interface", value_name = "PORT@WHERE")]
-    ports: Vec<PortSpec>,
+    ports: Vec<PortConfig>,
     /// Port for P4Runtime packet-in and packet-out [default: none]
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_PORT)))]
     cpu_port: Option<u16>,
@@ -157,7 +157,7 @@ fn with_file(error: SwitchError, paths: Option<ProgramPaths<'_>>) -> Error {
 
 /// The ports with their wires. Later settings override earlier ones: options for all ports, the file's default, the file's port, `--wire`.
 fn with_wires(
-    ports: Vec<PortSpec>,
+    ports: Vec<PortConfig>,
     all: &WireChange,
     file: Option<&Path>,
     own: &[(u16, WireChange)],
@@ -170,18 +170,17 @@ fn with_wires(
     if let Some((number, _)) = own.iter().find(|(number, _)| !numbers.contains(number)) {
         bail!("--wire {number}: no port {number}; add it with -i {number}@WHERE");
     }
-    let with_wire = |port: PortSpec| {
+    let with_wire = |mut port: PortConfig| {
         let own = own.iter().filter(|(number, _)| *number == port.number);
         let of_port = file.ports.get(&port.number).into_iter();
-        let mut wire = WireConfig::default();
         for change in [all, &file.default]
             .into_iter()
             .chain(of_port)
             .chain(own.map(|(_, change)| change))
         {
-            change.apply(&mut wire);
+            change.apply(&mut port.wire);
         }
-        port.with_wire(wire)
+        port
     };
     Ok(ports.into_iter().map(with_wire).collect())
 }

@@ -97,7 +97,7 @@ fn port(number: u16) -> (PortConfig, (u16, UnixDatagram)) {
     end.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
     let port = PortConfig {
         number,
-        attach: Attach::Socket(ours),
+        attach: Attach::Socket(ours.into()),
         wire: WireConfig::default(),
     };
     (port, (number, end))

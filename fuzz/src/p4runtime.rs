@@ -98,7 +98,7 @@ impl Bed {
             far_ends.push(theirs);
             ports.push(PortConfig {
                 number,
-                attach: Attach::Socket(ours),
+                attach: Attach::Socket(ours.into()),
                 wire: WireConfig::default(),
             });
         }

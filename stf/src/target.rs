@@ -173,7 +173,7 @@ async fn start(
         sockets.insert(number, far_end);
         configs.push(PortConfig {
             number,
-            attach: Attach::Socket(ours),
+            attach: Attach::Socket(ours.into()),
             wire: WireConfig::default(),
         });
     }

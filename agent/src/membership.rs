@@ -242,10 +242,6 @@ impl Membership {
 
     /// The rank's identity and settings for [`Client::attend`].
     pub fn attendance(&self, config: &Config) -> Attendance {
-        let chosen = Chosen {
-            slot_bytes: Some(config.slot_bytes),
-            ..Chosen::default()
-        };
         Attendance {
             job: self.job.clone(),
             epoch: self.epoch.into(),
@@ -253,7 +249,7 @@ impl Membership {
             slot_bytes: u32::try_from(config.slot_bytes).unwrap_or(u32::MAX),
             job_id: self.id.into(),
             token: self.token.0,
-            settings: Fingerprint::new(config, &chosen).between_epochs(),
+            settings: Fingerprint::new(config, &Chosen::default()).between_epochs(),
         }
     }
 

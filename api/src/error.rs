@@ -126,7 +126,8 @@ impl ClientError {
 
     /// True if there was no answer, so that the outcome is unknown.
     pub fn is_unanswered(&self) -> bool {
-        self.may_be_done() && !matches!(self, ClientError::Refused { .. })
+        use ClientError::{Refused, TooLong};
+        self.may_be_done() && !matches!(self, Refused { .. } | TooLong { .. })
     }
 
     /// True if the member's epoch is over, so that a retry is pointless.

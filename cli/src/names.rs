@@ -38,8 +38,8 @@ struct Line {
 impl Line {
     /// The words that a shell's script passes after `--`, of which the last is to be completed.
     fn read() -> Self {
-        let words = std::env::args().skip_while(|word| word != "--").skip(1);
-        Line::of(words)
+        let words = std::env::args_os().skip_while(|word| word != "--").skip(1);
+        Line::of(words.map(|word| word.to_string_lossy().into_owned()))
     }
 
     fn of(words: impl IntoIterator<Item = String>) -> Self {

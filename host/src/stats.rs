@@ -336,7 +336,8 @@ pub enum Rejection {
     Job,
     /// Another membership epoch.
     Epoch,
-    /// A step far ahead, which later packets of the same rank contradict: another host has sent it in the rank's name.
+    /// A step far ahead, which later packets of the same rank contradict, as when another host sends packets in the rank's name. They
+    /// count elsewhere, too.
     Step,
     /// A rank outside the job.
     Source,
@@ -421,9 +422,9 @@ impl Rejections {
         self.0[reason as usize]
     }
 
-    /// Datagrams rejected for any reason.
+    /// Datagrams rejected for any reason. Those of [`Rejection::Step`] count elsewhere, too, and not here.
     pub fn total(&self) -> u64 {
-        self.0.iter().sum()
+        self.0.iter().sum::<u64>() - self.of(Rejection::Step)
     }
 }
 

@@ -9,7 +9,7 @@ use ultima_host::{LinkCounters, Rejection};
 use super::operations::{Done, Operation};
 
 /// Returns the exit code of these ranks: 1 for wrong results, for nothing to verify although `verify` asks for it, and for
-/// a network that fails: packets that cannot be sent, operations without packets, ranks that were silent, stop or leave early. Lost
+/// a network that fails: packets that cannot be sent, operations without packets, ranks that were silent, sent no data, stop or leave early. Lost
 /// packets are no failure.
 pub fn of(done: &[Done], verify: bool) -> ExitCode {
     let problems = problems(done, verify);
@@ -71,8 +71,16 @@ pub fn problems(done: &[Done], verify: bool) -> Vec<String> {
                 done.position.rank
             ));
         }
-        for (member, operations) in without_data(&done.operations) {
-            if left.contains(&member) {
+        let steps = done.operations.iter().map(|operation| Step {
+            epoch: operation.epoch,
+            suspected: operation.suspected(),
+            left: operation.left(),
+            without_data: operation.nothing_from(),
+        });
+        let steps: Vec<Step> = steps.collect();
+        let silences = silences(&steps);
+        for (member, operations) in without_data(&steps) {
+            if left.contains(&member) || silences.contains_key(&member) {
                 continue;
             }
             problems.push(format!(
@@ -80,12 +88,7 @@ pub fn problems(done: &[Done], verify: bool) -> Vec<String> {
                 done.position.rank
             ));
         }
-        let steps = done.operations.iter().map(|operation| Step {
-            epoch: operation.epoch,
-            suspected: operation.suspected(),
-            left: operation.left(),
-        });
-        for (member, operations) in silences(&steps.collect::<Vec<_>>()) {
+        for (member, operations) in silences {
             if left.contains(&member) {
                 continue;
             }
@@ -103,24 +106,30 @@ pub fn problems(done: &[Done], verify: bool) -> Vec<String> {
     problems
 }
 
-/// The number of operations in which nothing of a rank's data arrived, nor in the two before. Excludes silent ranks, of which
-/// no packet arrives at all.
-fn without_data(operations: &[Operation]) -> BTreeMap<u16, usize> {
-    let mut ranks = BTreeMap::new();
-    for three in operations.windows(3) {
-        if three[0].epoch != three[2].epoch {
-            continue;
-        }
-        let [first, second, last] = [0, 1, 2].map(|at| three[at].nothing_from());
-        let suspected = three[2].suspected();
-        let in_all = |rank: &&u16| first.contains(rank) && second.contains(rank);
-        for rank in last.iter().filter(in_all) {
-            if !suspected.contains(rank) {
-                *ranks.entry(*rank).or_default() += 1;
+/// The number of operations in which nothing of a rank's data arrived, of three or more in a row. Excludes ranks that left, ranks
+/// of which no packet arrives at all, and ranks that were suspected at the end of an epoch before the last one.
+fn without_data(steps: &[Step]) -> BTreeMap<u16, usize> {
+    let mut ranks: BTreeMap<u16, BTreeSet<usize>> = BTreeMap::new();
+    let last_epoch = steps.last().map(|step| step.epoch);
+    for (at, three) in steps.windows(3).enumerate() {
+        let epoch = three[0].epoch;
+        let of_epoch = steps.iter().rfind(|step| step.epoch == epoch);
+        let removed = of_epoch.filter(|_| Some(epoch) != last_epoch);
+        let removed = removed.map_or(&[][..], |end| &end.suspected);
+        let is_without = |step: &Step, rank: &u16| {
+            step.without_data.contains(rank) && !step.left.contains(rank) && step.epoch == epoch
+        };
+        for rank in &three[2].without_data {
+            let is_silent = three[2].suspected.contains(rank) || removed.contains(rank);
+            if !is_silent && three.iter().all(|step| is_without(step, rank)) {
+                ranks.entry(*rank).or_default().extend(at..at + 3);
             }
         }
     }
     ranks
+        .into_iter()
+        .map(|(rank, operations)| (rank, operations.len()))
+        .collect()
 }
 
 /// The silent ranks of an operation.
@@ -128,6 +137,8 @@ struct Step {
     epoch: u16,
     suspected: Vec<u16>,
     left: Vec<u16>,
+    /// Ranks of which no contribution and no aggregate arrived.
+    without_data: BTreeSet<u16>,
 }
 
 /// The number of operations in which each rank was suspected. Excludes ranks that were suspected at the end of an epoch before
@@ -185,7 +196,9 @@ fn advice(reason: Rejection) -> &'static str {
         Rejection::Epoch | Rejection::Job => {
             "they are of an earlier run, or of ranks that the job no longer has"
         }
-        Rejection::Step => "another host sends packets in a rank's name; seal the job",
+        Rejection::Step => {
+            "another host may send packets in a rank's name; seal the job if it is not sealed"
+        }
         Rejection::Malformed | Rejection::Kind => "another program sends to this rank's address",
         Rejection::Source | Rejection::Own | Rejection::Owner => {
             "check that no two ranks use one address, and that the switch forwards to the right port"
@@ -234,6 +247,7 @@ mod tests {
             epoch,
             suspected: suspected.to_vec(),
             left: Vec::new(),
+            without_data: BTreeSet::new(),
         })
     }
 
@@ -255,6 +269,35 @@ mod tests {
         let replaced = steps(1, &[&[1], &[2], &[2]]).chain(steps(2, &[&[], &[3]]));
         let replaced: Vec<_> = replaced.collect();
         assert_eq!(silences(&replaced), [(1, 1), (3, 1)].into());
+    }
+
+    #[test]
+    fn only_a_rank_that_is_there_and_sends_no_data_counts() {
+        let without = |epoch, ranks: &[u16]| Step {
+            epoch,
+            suspected: Vec::new(),
+            left: Vec::new(),
+            without_data: ranks.iter().copied().collect(),
+        };
+        let mut steps = vec![without(1, &[]), without(1, &[2]), without(1, &[1, 2])];
+        steps.push(without(1, &[2]));
+        assert_eq!(without_data(&steps), [(2, 3)].into());
+        steps.push(without(1, &[2]));
+        assert_eq!(without_data(&steps), [(2, 4)].into());
+        // Only in a row, and in one epoch.
+        let apart = [&[2][..], &[2], &[], &[2]].map(|ranks| without(1, ranks));
+        assert_eq!(without_data(&apart), [].into());
+        let epochs = [1, 1, 2, 2].map(|epoch| without(epoch, &[2]));
+        assert_eq!(without_data(&epochs), [].into());
+        // A rank that left, one that is silent, and one that the next epoch removed.
+        steps[3].left = vec![2];
+        assert_eq!(without_data(&steps), [].into());
+        let mut silent = [1, 1, 1].map(|epoch| without(epoch, &[2]));
+        silent[2].suspected = vec![2];
+        assert_eq!(without_data(&silent), [].into());
+        let mut removed = [1, 1, 1, 1, 2].map(|epoch| without(epoch, &[2]));
+        removed[3].suspected = vec![2];
+        assert_eq!(without_data(&removed), [].into());
     }
 
     /// Each reason has its advice: the words that name the remedy or the sender.

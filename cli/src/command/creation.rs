@@ -1,5 +1,7 @@
 //! Creates the jobs of files, all or none.
 
+use std::cell::Cell;
+
 use std::time::Duration;
 
 use anyhow::Result;
@@ -32,20 +34,34 @@ pub async fn create(
         ..spec.into()
     };
     let requests: Vec<CreateJobRequest> = specs.iter().map(request).collect();
-    let created = resume::asked(client, async |client| match &requests[..] {
-        [] => Ok(Vec::new()),
-        // One job has a shorter timeout than many.
-        [request] => client
-            .create_job(request.clone())
-            .await
-            .map(|job| vec![job]),
-        requests => client.create_jobs(requests.to_vec(), wait_ms).await,
+    // An attempt before the last one may have created them.
+    let is_unknown = Cell::new(false);
+    let created = resume::asked(client, async |client| {
+        let created = match &requests[..] {
+            [] => Ok(Vec::new()),
+            // One job has a shorter timeout than many.
+            [request] => {
+                let job = client.create_job(request.clone()).await;
+                job.map(|job| vec![job])
+            }
+            requests => client.create_jobs(requests.to_vec(), wait_ms).await,
+        };
+        let note = |error: &ClientError| is_unknown.set(is_unknown.get() || error.is_unanswered());
+        created.inspect_err(note)
     });
-    created.await.map_err(|error| match error.downcast() {
-        Ok::<ClientError, _>(error) if error.is_unanswered() => anyhow::Error::from(error)
-            .context("no answer; `ultima get jobs` shows if the controller created anything"),
-        Ok(error) => refusal::placed_of_several(written, specs, error).into(),
-        Err(error) => error,
+    created.await.map_err(|error| {
+        let error = match error.downcast() {
+            Ok::<ClientError, _>(error) if matches!(error, ClientError::Refused { .. }) => {
+                return refusal::placed_of_several(written, specs, error).into();
+            }
+            Ok(error) => error.into(),
+            Err(error) => error,
+        };
+        match is_unknown.get() {
+            true => error
+                .context("no answer; `ultima get jobs` shows if the controller created anything"),
+            false => error,
+        }
     })
 }
 

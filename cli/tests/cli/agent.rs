@@ -411,7 +411,7 @@ fn an_agent_without_a_complete_operation_verified_nothing() {
                 errors.contains("error: --verify checked nothing"),
                 "h{host}: {errors}"
             );
-            let deaf = "packets of rank 2 arrive, but no gradients in 3 operations";
+            let deaf = "packets of rank 2 arrive, but no gradients in 5 operations";
             assert_eq!(errors.contains(deaf), host != 3, "h{host}: {errors}");
             let unsent = "packets could not be sent: Message too long";
             assert_eq!(errors.contains(unsent), host == 3, "h{host}: {errors}");

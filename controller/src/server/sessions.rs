@@ -105,6 +105,18 @@ impl Attributes {
     }
 }
 
+impl Attributes {
+    /// A difference of the packets' length, if both members report it.
+    fn other_slot(&self, expected: &Self) -> Option<Mismatch> {
+        let (has, expected) = (self.slot_bytes, expected.slot_bytes);
+        (has != expected && has > 0 && expected > 0).then(|| Mismatch {
+            field: "slot size".to_owned(),
+            has: has.to_string(),
+            expected: expected.to_string(),
+        })
+    }
+}
+
 impl Sessions {
     /// Opens a session. The receiver delivers `messages` first, and then the member's orders until its
     /// job ends. A second session of the same rank replaces the first: the member has reconnected.
@@ -139,7 +151,13 @@ impl Sessions {
     ) -> Option<Mismatch> {
         self.of_job(job, |here| {
             let (_, other) = here.iter().find(|(other, _)| Some(**other) != rank)?;
-            attributes.mismatch(&other.attributes)
+            let settings = attributes.mismatch(&other.attributes);
+            // It depends on the number of ranks, so each epoch may have another one.
+            settings.or_else(|| {
+                attributes
+                    .other_slot(&other.attributes)
+                    .filter(|_| rank.is_some())
+            })
         })
     }
 

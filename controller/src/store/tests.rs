@@ -327,9 +327,11 @@ async fn etcd_with_a_secret_conforms_and_has_no_key() {
             .await
             .unwrap();
     };
-    // A record from before the secret is read as it is.
+    // A record from before the secret is encrypted when a leader reads it.
     put(&plain, 1).await;
+    assert_eq!(plain.get("jobs/00001").await.unwrap().first(), Some(&b'{'));
     put(&sealed, 3).await;
+    assert_ne!(plain.get("jobs/00001").await.unwrap().first(), Some(&b'{'));
     let jobs = sealed.read().await.unwrap().jobs;
     assert_eq!(jobs, [record(1, 1), record(3, 1)]);
     let stored = sealed.get("jobs/00003").await.unwrap();
@@ -339,7 +341,7 @@ async fn etcd_with_a_secret_conforms_and_has_no_key() {
     }
     for cluster in [plain.with_secret(Some(other)), plain.with_secret(None)] {
         let error = cluster.read().await.unwrap_err().to_string();
-        let advice = "job 3 is encrypted; pass the --etcd-secret with which it was stored";
+        let advice = "job 1 is encrypted; pass the --etcd-secret with which it was stored";
         assert!(error.ends_with(advice), "{error}");
     }
     // A record is bound to its id.

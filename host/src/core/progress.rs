@@ -67,7 +67,11 @@ impl Progress {
         }
         let mut claim = self.claims.remove(&rank).unwrap_or_default();
         if step < claim.step {
-            self.refuted += u64::from(std::mem::take(&mut claim.support));
+            let support = std::mem::take(&mut claim.support);
+            // Packets of neighbouring steps may just have changed places.
+            if claim.step - step > 1 {
+                self.refuted += u64::from(support);
+            }
         }
         let next = reached.max(own).map_or(0, |step| step.saturating_add(1));
         let is_reached = match reached {
@@ -77,6 +81,7 @@ impl Progress {
                     self.claims.insert(rank, claim);
                     return true;
                 }
+                self.refuted += u64::from(SUPPORT);
                 true
             }
             Some(reached) if step == reached => {
@@ -88,10 +93,8 @@ impl Progress {
             }
             _ if step <= next => true,
             _ => {
-                if claim.support > 0 && step - claim.step > 1 {
-                    self.refuted += u64::from(std::mem::take(&mut claim.support));
-                }
-                claim.support += 1;
+                let supports = claim.support > 0 && step - claim.step <= 1;
+                claim.support = if supports { claim.support + 1 } else { 1 };
                 claim.step = step;
                 claim.support >= SUPPORT
             }

@@ -220,13 +220,15 @@ impl Client {
     /// Asks the member at hand. The next attempt is for the next one if there is no answer.
     async fn attempt<M, A>(&self, message: M, ask: Ask<M, A>) -> Result<A, EtcdError> {
         let at = self.at.load(Ordering::Relaxed);
-        let options = self.options()?;
-        let asked = async { ask(self.session(at, options).await?, message).await };
-        let status = match timeout(ATTEMPT, asked).await {
-            Ok(Ok(answer)) => return Ok(answer),
-            Ok(Err(etcd_client::Error::GRpcStatus(status))) => status,
-            Ok(Err(error)) => Status::unknown(error.to_string()),
-            Err(_) => Status::deadline_exceeded(format!("no answer within {ATTEMPT:?}")),
+        let asked = async {
+            let client = self.session(at).await?;
+            Ok(in_time(ask(client, message)).await?)
+        };
+        let status = match asked.await {
+            Ok(answer) => return Ok(answer),
+            Err(Failed::Unusable(error)) => return Err(error),
+            Err(Failed::Etcd(etcd_client::Error::GRpcStatus(status))) => status,
+            Err(Failed::Etcd(error)) => Status::unknown(error.to_string()),
         };
         let (name, reason) = (self.config.name(), self.reason(at, &status));
         match status.code() {
@@ -242,7 +244,7 @@ impl Client {
             _ => {}
         }
         // It may have ended at etcd.
-        *self.session.lock().await = None;
+        self.session.lock().await.take_if(|(of, _)| *of == at);
         self.at.store(at + 1, Ordering::Relaxed);
         Err(EtcdError::NoAnswer { name, reason })
     }
@@ -268,22 +270,44 @@ impl Client {
     }
 
     /// The session with the member of this index. A new one begins with the user's login, if there is a user.
-    async fn session(
-        &self,
-        at: usize,
-        options: ConnectOptions,
-    ) -> Result<etcd_client::Client, etcd_client::Error> {
+    async fn session(&self, at: usize) -> Result<etcd_client::Client, Failed> {
         let mut session = self.session.lock().await;
         match &*session {
             Some((of, client)) if *of == at => Ok(client.clone()),
             _ => {
+                let options = self.options().map_err(Failed::Unusable)?;
                 let channel = self.members[at % self.members.len()].clone();
                 let channel = etcd_client::Channel::Tonic(channel);
-                let client = etcd_client::Client::from_channel(channel, Some(options)).await?;
+                let begun = etcd_client::Client::from_channel(channel, Some(options));
+                let client = in_time(begun).await?;
                 *session = Some((at, client.clone()));
                 Ok(client)
             }
         }
+    }
+}
+
+/// The reason that an attempt failed.
+enum Failed {
+    Etcd(etcd_client::Error),
+    /// The same at every member.
+    Unusable(EtcdError),
+}
+
+impl From<etcd_client::Error> for Failed {
+    fn from(error: etcd_client::Error) -> Self {
+        Failed::Etcd(error)
+    }
+}
+
+/// Waits for a member for [`ATTEMPT`].
+async fn in_time<A>(
+    asked: impl Future<Output = Result<A, etcd_client::Error>>,
+) -> Result<A, etcd_client::Error> {
+    let late = |_| Status::deadline_exceeded(format!("no answer within {ATTEMPT:?}"));
+    match timeout(ATTEMPT, asked).await.map_err(late) {
+        Ok(answer) => answer,
+        Err(late) => Err(etcd_client::Error::GRpcStatus(late)),
     }
 }
 

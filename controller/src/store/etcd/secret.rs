@@ -105,6 +105,11 @@ impl Secret {
     }
 }
 
+/// True if `value` is a record that is not encrypted.
+pub(super) fn is_plain(value: &[u8]) -> bool {
+    value.first() != Some(&FORM)
+}
+
 /// The record that `value` is, encrypted or not. None if it needs another secret.
 pub(super) fn opened(secret: Option<&Secret>, name: &[u8], value: Vec<u8>) -> Option<Vec<u8>> {
     match value.split_first() {

@@ -11,7 +11,7 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::client::{Client, EtcdError, pauses, read_by};
-use super::secret::opened;
+use super::secret::{is_plain, opened};
 use super::{Election, Leadership};
 use crate::store::change::{text, text_over};
 use crate::store::{Change, Store, StoreError, Stored, THIS_FORM, new_id};
@@ -45,6 +45,8 @@ impl fmt::Debug for Shared {
 struct Known {
     /// The records by id, as JSON.
     jobs: BTreeMap<u16, Vec<u8>>,
+    /// The records that should be encrypted, and are not.
+    plain: Vec<u16>,
     /// The value of the key `change`; empty if there is none.
     change: Vec<u8>,
     /// True if the key `form` exists.
@@ -65,6 +67,12 @@ impl Store for Shared {
             stored.id = new_id();
             let id = TxnOp::put(self.client.config.key("id"), stored.id.to_string(), None);
             self.commit(&mut known, Vec::new(), Some(id)).await?;
+        }
+        // They were stored without a secret.
+        for ids in std::mem::take(&mut known.plain).chunks(MOST) {
+            let of = |id: &u16| (*id, known.jobs.get(id).cloned());
+            let jobs = ids.iter().map(of).collect();
+            self.commit(&mut known, jobs, None).await?;
         }
         *self.known.lock().await = Some(known);
         Ok(stored)
@@ -272,6 +280,9 @@ async fn load(client: &Client, limit: Duration) -> Result<(Known, Stored), Store
                 if let Some(element) = rest.strip_prefix("drained/") {
                     stored.drained.push(element.to_owned());
                 } else if let Some(id) = rest.strip_prefix("jobs/").and_then(|id| id.parse().ok()) {
+                    if config.secret.is_some() && is_plain(&value) {
+                        known.plain.push(id);
+                    }
                     let value = opened(config.secret.as_ref(), &key, value);
                     let value = value.ok_or_else(|| StoreError::Secret {
                         name: config.name(),

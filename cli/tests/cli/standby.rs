@@ -796,11 +796,15 @@ async fn a_request_rejected_by_a_full_disk_changes_nothing() {
     client.create_job(&spec(0)).await.expect("there is room");
     let seat = client.join(&name(0), "h3", Duration::ZERO).await;
     assert_eq!(seat.expect("there is room").rank, 2);
-    // Conditions begin anew with each controller.
+    // Without what a controller learns of the ports, which have no link here.
     let jobs = async |client: &Client| {
         let mut jobs = client.jobs().await.expect("an answer");
-        let conditions = jobs.iter_mut().flat_map(|job| &mut job.conditions);
-        conditions.for_each(|condition| condition.since = 0);
+        for job in &mut jobs {
+            job.conditions.clear();
+            job.members
+                .iter_mut()
+                .for_each(|member| member.cut_off = false);
+        }
         jobs
     };
     let before = jobs(&client).await;

@@ -58,7 +58,7 @@ pub fn not_up(namespace: &str) -> Result<Option<String>, LabError> {
 }
 
 /// The interfaces in the switches' namespace.
-fn switch_side(plan: &Plan) -> impl Iterator<Item = &str> {
+pub fn switch_side(plan: &Plan) -> impl Iterator<Item = &str> {
     let ports = plan.switches.iter().flat_map(|switch| &switch.ports);
     let wires = plan.links.iter().filter_map(|link| link.wire.as_ref());
     let wires = wires.flat_map(|wire| &wire.interfaces);

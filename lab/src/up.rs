@@ -194,6 +194,12 @@ impl Maker<'_> {
         }
         self.cancel.check()?;
         ip::add_links(self.plan, self.lock)?;
+        // BMv2 reads frames unchanged. The embedded switch splits those that stand for several.
+        if self.state.switch == SwitchKind::Bmv2 {
+            namespace::within(&self.plan.namespace, || {
+                ip::switch_side(self.plan).try_for_each(offload::turn_off)
+            })?;
+        }
         for host in &self.plan.hosts {
             namespace::within(&host.namespace, || {
                 offload::turn_off(HOST_INTERFACE)?;

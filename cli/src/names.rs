@@ -36,7 +36,7 @@ struct Line {
 }
 
 impl Line {
-    /// The words that a shell's script passes after `--`, of which the last is to be completed.
+    /// Reads the words that a shell's script passes after `--`. The last one is to be completed.
     fn read() -> Self {
         let words = std::env::args_os().skip_while(|word| word != "--").skip(1);
         Line::of(words.map(|word| word.to_string_lossy().into_owned()))

@@ -294,7 +294,7 @@ impl Outcome {
         })
     }
 
-    /// Other ranks of which no contribution and no aggregate has arrived at this `rank`, though some was owed.
+    /// Other ranks that owed this `rank` data and sent none: no contribution and no aggregate arrived.
     pub fn nothing_from(&self, rank: u16) -> impl Iterator<Item = u16> + '_ {
         let missing = self.missing_from(rank).map(|(other, _)| other);
         missing.filter(|other| self.arrived[usize::from(*other)] == FromRank::default())

@@ -98,7 +98,7 @@ impl RankOutcome {
         self.of_all_phases(|outcome| &outcome.suspected)
     }
 
-    /// Ranks of which no contribution and no aggregate has arrived in one of the phases, with ranks of the whole grid.
+    /// Ranks that sent no data in one of the phases: no contribution and no aggregate arrived. Numbers are those of the whole grid.
     pub fn nothing_from(&self) -> BTreeSet<u16> {
         let ranks = self.phases().enumerate().flat_map(|(phase, outcome)| {
             let in_job = self.position.in_job(Position::job_of_phase(phase));

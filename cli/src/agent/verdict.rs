@@ -106,8 +106,8 @@ pub fn problems(done: &[Done], verify: bool) -> Vec<String> {
     problems
 }
 
-/// The number of operations in which nothing of a rank's data arrived, of three or more in a row. Excludes ranks that left, ranks
-/// of which no packet arrives at all, and ranks that were suspected at the end of an epoch before the last one.
+/// The number of operations in which a rank sent no data, if there were three or more in a row. Excludes ranks that left or were
+/// silent, and ranks that were suspected at the end of an epoch before the last one.
 fn without_data(steps: &[Step]) -> BTreeMap<u16, usize> {
     let mut ranks: BTreeMap<u16, BTreeSet<usize>> = BTreeMap::new();
     let last_epoch = steps.last().map(|step| step.epoch);
@@ -137,7 +137,7 @@ struct Step {
     epoch: u16,
     suspected: Vec<u16>,
     left: Vec<u16>,
-    /// Ranks of which no contribution and no aggregate arrived.
+    /// Ranks that sent no data: no contribution and no aggregate arrived.
     without_data: BTreeSet<u16>,
 }
 

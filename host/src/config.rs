@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use ultima_wire::frame::FRAME_OVERHEAD;
 use ultima_wire::{Key, bitmap, header_len};
 
 use crate::codec::Coding;
@@ -165,6 +166,19 @@ impl ReceiveBuffer {
         let memory = (config.slot_bytes + Self::overhead(config)).next_power_of_two() + DESCRIPTOR;
         Self {
             packets: u32::try_from(bytes * 11 / 16 / memory).unwrap_or(u32::MAX),
+        }
+    }
+
+    /// At most the room in the queue of a switch's port.
+    ///
+    /// The queue holds all that senders have outstanding while the port stands still, for example because the host's CPU
+    /// does not take packets. Queues of the embedded switch have 1 MiB by default; 1/16 of it is left to other packets.
+    pub(crate) fn behind_port(self, config: &Config) -> Self {
+        const QUEUE: usize = (1 << 20) / 16 * 15;
+        let frame = FRAME_OVERHEAD + config.header_len() + config.counted_len() + config.slot_bytes;
+        let packets = u32::try_from(QUEUE / frame).unwrap_or(u32::MAX);
+        Self {
+            packets: self.packets.min(packets),
         }
     }
 
@@ -369,6 +383,18 @@ impl Config {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_port_queues_what_senders_may_have_outstanding() {
+        let mut config = Config::new(1, 1, 0, 4, 7, Duration::from_millis(50));
+        // The slots of packets for an MTU of 1,500 and of 9,000.
+        for (slot_bytes, of_socket, behind_port) in [(1408, 625, 625), (7616, 170, 127)] {
+            config.slot_bytes = slot_bytes;
+            let room = ReceiveBuffer::of_socket(2 << 20, &config);
+            assert_eq!(room.packets, of_socket);
+            assert_eq!(room.behind_port(&config).packets, behind_port);
+        }
+    }
 
     #[test]
     fn invalid_configurations_are_named() {

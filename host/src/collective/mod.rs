@@ -106,7 +106,11 @@ impl Collective {
     pub fn over_udp(mut config: Config, udp: UdpConfig) -> Result<Self, Error> {
         let peers = udp.peers.len();
         let buffer = UdpConfig::receive_buffer(&udp.socket, config.ranks)?;
-        config.receive_buffer = Some(ReceiveBuffer::of_socket(buffer, &config));
+        let room = ReceiveBuffer::of_socket(buffer, &config);
+        config.receive_buffer = Some(match udp.is_loopback()? {
+            true => room,
+            false => room.behind_port(&config),
+        });
         config.send_run = udp::send_run(&config);
         let threads = codec_threads(udp.local_ranks()?);
         let link = config.clone();

@@ -50,11 +50,23 @@ impl UdpConfig {
     /// # Errors
     /// [`LinkError::Io`].
     pub(crate) fn local_ranks(&self) -> Result<usize, LinkError> {
-        let own = (self.socket.local_addr())
-            .map_err(|error| LinkError::io("read the socket's address", error))?;
+        let own = self.own()?;
         let others = (self.peers.iter())
             .filter(|peer| SocketAddr::V4(**peer) != own && IpAddr::V4(*peer.ip()) == own.ip());
         Ok(1 + others.count())
+    }
+
+    /// True if this rank has an address of loopback: no switch is between the ranks.
+    ///
+    /// # Errors
+    /// [`LinkError::Io`].
+    pub(crate) fn is_loopback(&self) -> Result<bool, LinkError> {
+        Ok(self.own()?.ip().is_loopback())
+    }
+
+    fn own(&self) -> Result<SocketAddr, LinkError> {
+        (self.socket.local_addr())
+            .map_err(|error| LinkError::io("read the socket's address", error))
     }
 }
 

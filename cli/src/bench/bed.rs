@@ -53,9 +53,10 @@ fn fabric(plan: &LabPlan) -> String {
     let links: String = ranks
         .map(|rank| {
             format!(
-                "  - {{ ends: [{}, {SWITCH}/{}]{rate} }}\n",
+                "  - {{ ends: [{}, {SWITCH}/{}], mtu: {}{rate} }}\n",
                 host(rank),
-                rank + 1
+                rank + 1,
+                plan.mtu
             )
         })
         .collect();

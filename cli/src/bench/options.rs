@@ -46,6 +46,9 @@ pub struct Options {
     /// Rate of the limited links in bits per second [default: 100M; with BMv2: 10M]
     #[arg(long, value_name = "BITS/S", value_parser = units::bit_rate)]
     pub rate: Option<u64>,
+    /// MTU of all links and hosts
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(1500..=9000), default_value = "1500")]
+    pub mtu: u16,
     /// Methods that take turns [default: all that are installed]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_enum)]
     pub methods: Vec<Method>,

@@ -23,6 +23,8 @@ pub struct LabPlan {
     pub ranks: u16,
     /// Rate of links in bits per second; `None` for links without emulation.
     pub rate: Option<u64>,
+    /// MTU of links.
+    pub mtu: u16,
     pub conditions: Vec<(Condition, Vec<u64>)>,
     /// Tails at which models are trained.
     pub trainings: Vec<f64>,
@@ -114,6 +116,7 @@ impl Plan {
             labs.push(LabPlan {
                 ranks,
                 rate: Some(rate),
+                mtu: options.mtu,
                 conditions,
                 trainings: (tails.iter().copied())
                     .filter(|tail| trained && *tail > 1.0)
@@ -127,6 +130,7 @@ impl Plan {
                 labs.push(LabPlan {
                     ranks,
                     rate: None,
+                    mtu: options.mtu,
                     conditions: vec![(QUIET, sizes)],
                     trainings: Vec::new(),
                 });

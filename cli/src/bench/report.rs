@@ -26,9 +26,9 @@ const TESTS: usize = 3;
 /// The page, with a place for the data.
 const PAGE: &str = include_str!("page.html");
 const PLACE: &str = "/*DATA*/null";
-/// A full frame of Ethernet without its checksum, and the UDP payload in it: what headers leave of a link's rate.
-const FRAME: f64 = 1514.0;
-const PAYLOAD: f64 = 1472.0;
+/// Bytes by which a frame of Ethernet, without its checksum, is longer than an MTU, and UDP's payload shorter.
+const ETHERNET: f64 = 14.0;
+const IP_AND_UDP: f64 = 28.0;
 /// What Open MPI needs, by its names in the versions.
 const MPI: [&str; 2] = ["mpirun", "mpi4py"];
 /// Training steps before those that count as iterations.
@@ -98,6 +98,7 @@ pub struct Target {
 pub struct Cell {
     /// Rate of links; `None` for links without emulation.
     rate_bps: Option<u64>,
+    mtu: u16,
     ranks: u16,
     #[serde(flatten)]
     condition: Condition,
@@ -228,6 +229,7 @@ impl Cell {
     pub fn new(lab: &LabPlan, condition: Condition, bytes: u64) -> Cell {
         Cell {
             rate_bps: lab.rate,
+            mtu: lab.mtu,
             ranks: lab.ranks,
             condition,
             bytes,
@@ -242,7 +244,9 @@ impl Cell {
     /// The least time of an AllReduce: each rank has to receive 2 (N − 1) / N of the gradient (Patarasuk and Yuan, 2009).
     fn bound_s(&self) -> Option<f64> {
         let (ranks, bits) = (f64::from(self.ranks), 8.0 * self.bytes as f64);
-        let received = 2.0 * (ranks - 1.0) / ranks * bits * FRAME / PAYLOAD;
+        let mtu = f64::from(self.mtu);
+        let headers = (mtu + ETHERNET) / (mtu - IP_AND_UDP);
+        let received = 2.0 * (ranks - 1.0) / ranks * bits * headers;
         self.rate_bps.map(|rate| received / rate as f64)
     }
 

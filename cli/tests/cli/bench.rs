@@ -26,6 +26,8 @@ const TINY: [&str; 13] = [
     "--methods",
     "ultima-multicast,ultima-unicast,gloo-ring",
     "--no-unlimited",
+    "--mtu",
+    "9000",
     "--time",
     "2s",
 ];
@@ -70,6 +72,7 @@ fn a_tiny_bench_writes_its_report_and_leaves_nothing() {
     assert_eq!(cells.len(), 2, "{report}");
     assert_eq!(cells[0]["bytes"], 4_000);
     assert_eq!(cells[0]["rate_bps"], 100_000_000);
+    assert_eq!(cells[0]["mtu"], 9000);
     for (method, name) in ["ultima-multicast", "ultima-unicast", "gloo-ring"]
         .iter()
         .enumerate()

@@ -14,7 +14,7 @@ use crate::common::{self, refused};
 use crate::lab::stage::namespaces;
 
 /// Two ranks, a cell and a training with each of two tails, both methods of Ultima and Gloo.
-const TINY: [&str; 13] = [
+const TINY: [&str; 15] = [
     "bench",
     "--quick",
     "--ranks",

@@ -43,9 +43,9 @@ MAX_INTERFACE = 15
 JOB = "mininet"
 # The default options of agents that `job` starts.
 AGENT_DEFAULTS = {
-    "embedded": {"--allreduce": "100000", "--deadline": "5s"},
+    "embedded": {"--allreduce": "100000"},
     # BMv2 forwards some thousand packets per second, and loses bursts.
-    "bmv2": {"--allreduce": "10000", "--rate": "2M", "--deadline": "5s"}}
+    "bmv2": {"--allreduce": "10000", "--rate": "2M"}}
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 

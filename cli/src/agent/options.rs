@@ -58,7 +58,7 @@ pub struct Options {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
     /// Time limit t_B of an AllReduce; must be equal on all hosts
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::duration)]
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = units::duration)]
     pub deadline: Duration,
     /// Time t_S after which the owner of a shard sends incomplete results [default: 3/5 of --deadline]
     #[arg(long, value_name = "TIME", value_parser = units::duration)]

@@ -741,7 +741,7 @@ fn bad_options_are_rejected_before_the_agent_connects() {
     };
     let refused = |options: &[&str], part: &str| refused_with(2, options, part);
     refused(&["--slot-bytes", "1401"], "multiple of 4");
-    refused(&["--flush", "2s"], "less than t_B");
+    refused(&["--flush", "6s"], "less than t_B");
     refused(&["--allreduce", "0"], "--allreduce");
     refused(&["--ranks", "0"], "--ranks");
     refused(&["--metrics", "here"], "such as 9464");

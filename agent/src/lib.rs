@@ -15,6 +15,7 @@
 //! - [`Metrics`]: counters and durations of a process's ranks, which [`Exporter`] serves to Prometheus.
 
 mod ask;
+mod deadline;
 mod epochs;
 mod exporter;
 mod fingerprint;

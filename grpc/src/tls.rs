@@ -20,7 +20,7 @@ use {
     tonic::transport::{Server, ServerTlsConfig},
 };
 
-use crate::transport;
+use crate::reasons::reasons;
 
 /// Why TLS cannot be configured.
 #[derive(Debug, thiserror::Error)]
@@ -77,7 +77,7 @@ impl IdentityFiles {
         TlsError::Pair {
             cert: self.cert.clone(),
             key: self.key.clone(),
-            what: transport::reasons(error),
+            what: reasons(error),
         }
     }
 }

@@ -5,7 +5,9 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use crate::units::{self, UnitError, show_duration};
-use crate::wire::MAX_DELAY;
+
+/// Largest delay, jitter included. Longer ones would need memory without a use in any network.
+pub const MAX_DELAY: Duration = Duration::from_secs(60);
 
 /// Time added to the delay of each frame, drawn independently for each.
 ///

@@ -4,12 +4,10 @@ use std::time::Duration;
 
 use crate::background::{Background, BackgroundError};
 use crate::ecn::EcnThreshold;
-use crate::jitter::{Jitter, JitterError};
+use crate::jitter::{Jitter, JitterError, MAX_DELAY};
 use crate::loss::{Loss, LossError};
 use crate::units::{show_bit_rate, show_duration};
 
-/// Largest delay, jitter included. Longer ones would need memory without a use in any network.
-pub const MAX_DELAY: Duration = Duration::from_secs(60);
 /// Bytes that a wire may hold by its rate and delay.
 pub const MAX_LINE: u64 = 1 << 30;
 /// Minimum charge of a frame against a queue's limit in bytes. Ethernet pads frames to 60, and frames without

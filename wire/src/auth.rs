@@ -13,7 +13,7 @@ use aegis::aegis128l::Aegis128LMac;
 use aegis::aegis128x4::Aegis128X4Mac;
 use siphasher::sip::SipHasher24;
 
-use crate::header::{AUTH_LEN, HEADER_LEN, HOST_FLAGS_AT, Header, SWITCH_FLAGS_AT};
+use crate::header::{AUTH_LEN, Auth, HEADER_LEN, HOST_FLAGS_AT, Header, SWITCH_FLAGS_AT};
 use crate::types::{HostFlags, SwitchFlags};
 
 /// Bytes of a header with [`Auth`].
@@ -39,16 +39,6 @@ impl fmt::Debug for Key {
     }
 }
 
-/// The 16 bytes that follow the header when the AUTH flag is set.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Auth {
-    /// The first half of the payload's MAC, as it was sent.
-    pub payload_digest: u64,
-    /// The first half of the MAC of the digest and the header. The bytes that switches write (3 to 11) and the packet
-    /// number (20 to 23) count as zero.
-    pub tag: u64,
-}
-
 /// The reason that a packet is not authentic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VerifyError {
@@ -61,24 +51,6 @@ pub enum VerifyError {
     /// The payload was changed.
     #[error("the payload's digest does not match")]
     Payload,
-}
-
-impl Auth {
-    pub(crate) fn from_bytes(bytes: &[u8; AUTH_LEN]) -> Self {
-        let [digest @ .., _, _, _, _, _, _, _, _] = *bytes;
-        let [_, _, _, _, _, _, _, _, tag @ ..] = *bytes;
-        Self {
-            payload_digest: u64::from_be_bytes(digest),
-            tag: u64::from_be_bytes(tag),
-        }
-    }
-
-    pub(crate) fn to_bytes(self) -> [u8; AUTH_LEN] {
-        let mut bytes = [0; AUTH_LEN];
-        bytes[..8].copy_from_slice(&self.payload_digest.to_be_bytes());
-        bytes[8..].copy_from_slice(&self.tag.to_be_bytes());
-        bytes
-    }
 }
 
 /// A key, prepared to seal and verify packets.

@@ -2,7 +2,6 @@
 
 use std::net::Ipv4Addr;
 
-use crate::auth::Auth;
 use crate::ticks::Ticks;
 use crate::types::{Dtype, HostFlags, Kind, SwitchFlags};
 
@@ -42,6 +41,34 @@ pub const fn header_len(sealed: bool) -> usize {
 /// The group address of a job's GATHER: [`GROUP_NETWORK`] with the job's id in its lower half.
 pub fn group_address(job: u16) -> Ipv4Addr {
     Ipv4Addr::from_bits(GROUP_NETWORK.to_bits() | u32::from(job))
+}
+
+/// The 16 bytes that follow the header when the AUTH flag is set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Auth {
+    /// The first half of the payload's MAC, as it was sent.
+    pub payload_digest: u64,
+    /// The first half of the MAC of the digest and the header. The bytes that switches write (3 to 11) and the packet
+    /// number (20 to 23) count as zero.
+    pub tag: u64,
+}
+
+impl Auth {
+    pub(crate) fn from_bytes(bytes: &[u8; AUTH_LEN]) -> Self {
+        let [digest @ .., _, _, _, _, _, _, _, _] = *bytes;
+        let [_, _, _, _, _, _, _, _, tag @ ..] = *bytes;
+        Self {
+            payload_digest: u64::from_be_bytes(digest),
+            tag: u64::from_be_bytes(tag),
+        }
+    }
+
+    pub(crate) fn to_bytes(self) -> [u8; AUTH_LEN] {
+        let mut bytes = [0; AUTH_LEN];
+        bytes[..8].copy_from_slice(&self.payload_digest.to_be_bytes());
+        bytes[8..].copy_from_slice(&self.tag.to_be_bytes());
+        bytes
+    }
 }
 
 /// The header, version 1. `docs/packet.md` has the byte table.

@@ -17,11 +17,11 @@ mod report;
 mod ticks;
 mod types;
 
-pub use auth::{Auth, Key, Sealer, VerifyError};
+pub use auth::{Key, Sealer, VerifyError};
 pub use control::{Check, Credit, RepairRequest, Requested};
 pub use feedback::Feedback;
 pub use header::{
-    AUTH_LEN, GROUP_NETWORK, HEADER_LEN, Header, INCAST_MAX, KIND_AT, KIND_MASK, MAGIC,
+    AUTH_LEN, Auth, GROUP_NETWORK, HEADER_LEN, Header, INCAST_MAX, KIND_AT, KIND_MASK, MAGIC,
     PACKET_NUMBER_AT, ParseError, SLOT_AT, UDP_PORT, VERSION, group_address, header_len,
 };
 pub use report::Report;

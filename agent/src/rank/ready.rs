@@ -9,7 +9,7 @@ use ultima_api::v1 as api;
 
 use super::JoinedRank;
 use super::joined::Ready;
-use crate::job::rendezvous::deadline;
+use crate::deadline::deadline;
 use crate::{Context, SessionError, Start};
 
 /// Ranks after the wait for all members.

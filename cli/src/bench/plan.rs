@@ -194,3 +194,10 @@ pub fn weight(condition: Condition, bytes: u64) -> u32 {
         false => 1,
     }
 }
+
+/// How often `each`, in seconds, fits into `time`.
+pub(super) fn fitting(time: Duration, each: f64) -> u32 {
+    let count = time.as_secs_f64() / each.max(1e-9);
+    // Saturates.
+    count as u32
+}

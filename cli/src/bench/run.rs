@@ -15,11 +15,11 @@ use ultima_lab::{Cancel, LabError, LabName};
 use super::bed::{self, Bed, Links, Losses};
 use super::method::Method;
 use super::options::Options;
-use super::plan::{CALIBRATION_WEIGHT, Condition, LabPlan, Plan, TRAINING_WEIGHT, weight};
+use super::plan::{CALIBRATION_WEIGHT, Condition, LabPlan, Plan, TRAINING_WEIGHT, fitting, weight};
 use super::report::{self, Cell, Measured, Report, Trained, Training};
 use super::statistics::p50;
 use super::tail::Calibration;
-use super::workers::{Stage, Workers};
+use super::workers::{Ran, SILENCE, Stage, Workers, operations, slowest, slowest_of};
 use crate::exit::Exit;
 use ultima_console::output;
 
@@ -35,8 +35,6 @@ const USUAL: u32 = 20;
 const LEAST_ROUNDS: u32 = 2;
 /// Time to start a lab and its ranks.
 const LAB_START: Duration = Duration::from_secs(8);
-/// How long an answer may take beyond the expected time.
-const SILENCE: Duration = Duration::from_secs(90);
 /// Training steps of a turn; the model is tested after each.
 const TURN: u32 = 5;
 /// Turns of a training even if there is no time left.
@@ -162,25 +160,6 @@ impl Scene {
         // They are in the folder for temporary files.
         let _ = std::fs::remove_dir_all(&self.stage.folder);
     }
-}
-
-/// A rank's answer to a run of operations or of training steps.
-#[derive(Deserialize)]
-pub(super) struct Ran {
-    seconds: Vec<f64>,
-    /// Ultima's only: the time of each step's AllReduces.
-    steps: Vec<f64>,
-    /// CPU seconds.
-    cpu: f64,
-    /// Packets that other ranks owed it, and those lost, by cause. Ultima's only.
-    owed: u64,
-    lost: Losses,
-    /// The largest error of the last result, relative to its largest value.
-    #[serde(default)]
-    error: f64,
-    /// Share of test images that the model recognises.
-    #[serde(default)]
-    accuracy: f64,
 }
 
 /// The answer to requests without a result.
@@ -378,36 +357,6 @@ async fn leave(bed: &mut Bed, workers: &mut Workers) -> Result<()> {
     bed.delete_jobs().await
 }
 
-/// Runs operations of a method; returns its ranks' answers.
-pub(super) async fn operations(
-    workers: &mut [Workers],
-    method: Method,
-    bytes: u64,
-    count: u32,
-    expected: Duration,
-) -> Result<Vec<Ran>> {
-    let request = json!({ "do": "run", "method": method.name(), "bytes": bytes, "count": count });
-    let of = usize::from(method == Method::OpenMpi);
-    let answers = workers[of]
-        .ask(&request, SILENCE + 4 * count * expected)
-        .await;
-    answers.with_context(|| format!("{}, {bytes} bytes", method.name()))
-}
-
-/// Times of operations: each is that of its slowest rank, in seconds.
-pub(super) fn slowest(ranks: &[Ran]) -> Vec<f64> {
-    slowest_of(ranks, |rank| &rank.seconds)
-}
-
-fn slowest_of(ranks: &[Ran], times: impl Fn(&Ran) -> &[f64]) -> Vec<f64> {
-    let count = ranks.iter().map(|rank| times(rank).len()).min();
-    let of = |index: usize| {
-        let times = ranks.iter().map(|rank| times(rank)[index]);
-        times.fold(0.0, f64::max)
-    };
-    (0..count.unwrap_or_default()).map(of).collect()
-}
-
 /// What a cell measures.
 struct Subject<'a> {
     bytes: u64,
@@ -470,13 +419,6 @@ async fn cell_of(
         }
     }
     Ok(measured)
-}
-
-/// How often `each`, in seconds, fits into `time`.
-pub(super) fn fitting(time: Duration, each: f64) -> u32 {
-    let count = time.as_secs_f64() / each.max(1e-9);
-    // Saturates.
-    count as u32
 }
 
 fn since(after: &Losses, before: &Losses) -> Losses {

@@ -9,9 +9,9 @@ use ultima_switch::tm::{Background, FlowLengths};
 
 use super::bed::{Bed, Links};
 use super::method::Method;
-use super::run::{fitting, operations, slowest};
+use super::plan::fitting;
 use super::statistics::{Interval, interval, p50, p99, p99_over_p50};
-use super::workers::Workers;
+use super::workers::{Workers, operations, slowest};
 
 /// Bursts in the time of one of Gloo's AllReduces, on all links together. p99 ÷ p50 alone determines no rate: rare, long bursts
 /// and frequent, short ones may give the same. If a Poisson process of exponential bursts delays AllReduces, each by its length,

@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde_json::json;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
@@ -17,12 +18,15 @@ use tokio::process::{Child, Command};
 use tokio::time::timeout;
 use ultima_lab::LabName;
 
-use super::bed::{address, host};
+use super::bed::{Losses, address, host};
+use super::method::Method;
 
 /// The worker's program.
 const PROGRAM: &str = include_str!("worker.py");
 /// How long processes may take to start and to meet.
 const START: Duration = Duration::from_secs(120);
+/// How long an answer may take beyond the expected time.
+pub const SILENCE: Duration = Duration::from_secs(90);
 /// Options of `mpirun`: TCP over the hosts' only interface, processes that yield when they poll.
 const MPI: [&str; 13] = [
     "--allow-run-as-root",
@@ -264,4 +268,53 @@ async fn hello(stream: UnixStream) -> Result<(Hello, Connection)> {
     let mut lines = BufReader::new(read).lines();
     let line = lines.next_line().await?.context("it ended")?;
     Ok((serde_json::from_str(&line)?, Connection { lines, write }))
+}
+
+/// A rank's answer to a run of operations or of training steps.
+#[derive(Deserialize)]
+pub(super) struct Ran {
+    pub seconds: Vec<f64>,
+    /// Ultima's only: the time of each step's AllReduces.
+    pub steps: Vec<f64>,
+    /// CPU seconds.
+    pub cpu: f64,
+    /// Packets that other ranks owed it, and those lost, by cause. Ultima's only.
+    pub owed: u64,
+    pub lost: Losses,
+    /// The largest error of the last result, relative to its largest value.
+    #[serde(default)]
+    pub error: f64,
+    /// Share of test images that the model recognises.
+    #[serde(default)]
+    pub accuracy: f64,
+}
+
+/// Runs operations of a method; returns its ranks' answers.
+pub(super) async fn operations(
+    workers: &mut [Workers],
+    method: Method,
+    bytes: u64,
+    count: u32,
+    expected: Duration,
+) -> Result<Vec<Ran>> {
+    let request = json!({ "do": "run", "method": method.name(), "bytes": bytes, "count": count });
+    let of = usize::from(method == Method::OpenMpi);
+    let answers = workers[of]
+        .ask(&request, SILENCE + 4 * count * expected)
+        .await;
+    answers.with_context(|| format!("{}, {bytes} bytes", method.name()))
+}
+
+/// Times of operations: each is that of its slowest rank, in seconds.
+pub(super) fn slowest(ranks: &[Ran]) -> Vec<f64> {
+    slowest_of(ranks, |rank| &rank.seconds)
+}
+
+pub(super) fn slowest_of(ranks: &[Ran], times: impl Fn(&Ran) -> &[f64]) -> Vec<f64> {
+    let count = ranks.iter().map(|rank| times(rank).len()).min();
+    let of = |index: usize| {
+        let times = ranks.iter().map(|rank| times(rank)[index]);
+        times.fold(0.0, f64::max)
+    };
+    (0..count.unwrap_or_default()).map(of).collect()
 }

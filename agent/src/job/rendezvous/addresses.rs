@@ -6,7 +6,8 @@ use super::super::JobError;
 use super::exchange::{Member, bind, meet_at};
 use super::server::Server;
 use super::store::{Client, Protocol, ipv6};
-use super::{Place, Rendezvous, Request, deadline};
+use super::{Place, Rendezvous, Request};
+use crate::deadline::deadline;
 
 /// A rendezvous of ranks that know each other's addresses. Rank 0 also listens on its address with TCP, until
 /// all ranks have agreed on their settings.

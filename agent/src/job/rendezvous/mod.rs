@@ -18,7 +18,7 @@ mod store;
 mod tcp_store;
 
 use std::net::{Ipv4Addr, SocketAddrV4};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ultima_host::{Collective, Report};
 
@@ -148,12 +148,4 @@ impl Place {
             Members::Managed(managed) => managed.finish(linger),
         }
     }
-}
-
-/// `timeout` from now.
-pub(crate) fn deadline(timeout: Duration) -> Instant {
-    let now = Instant::now();
-    // A timeout beyond the clock's range means no deadline in practice.
-    now.checked_add(timeout)
-        .unwrap_or_else(|| now + Duration::from_secs(365 * 24 * 3600))
 }

@@ -8,7 +8,8 @@ use super::addresses::member;
 use super::exchange::{Member, bind, meet_at};
 use super::server::Server;
 use super::store::{Client, Protocol, resolve};
-use super::{Place, Rendezvous, Request, deadline};
+use super::{Place, Rendezvous, Request};
+use crate::deadline::deadline;
 
 /// The error's advice if there is no store.
 const ADVICE: &str = "torchrun's agent serves a store, or rank 0's init_process_group, which must come before the job; \

@@ -54,7 +54,6 @@ pub async fn start(topology: &str, ranks: u32) -> (Vec<Switch>, Handle) {
 pub fn spec(name: &str, hosts: impl Iterator<Item = usize>) -> JobSpec {
     JobSpec {
         seed: Some(1),
-        eviction: Eviction::Never,
         ..JobSpec::new(name, hosts.map(|number| format!("h{number}")))
     }
 }

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use tokio::sync::Mutex as AsyncMutex;
 use ultima_planner::fabric::Fabric;
-use ultima_planner::job::JobId;
+use ultima_planner::job::{JobId, JobPolicy};
 
 use super::error::JobRequestError;
 use super::journal::Journal;
@@ -82,6 +82,22 @@ impl SeatKeeper {
         }
         self.journal.write(Change::Update(vec![record])).await?;
         self.with_registry(|registry| registry.decide(id, first));
+        Ok(())
+    }
+
+    /// Stores another policy of epochs of a job. Seats that are stored at the same time see the result.
+    pub async fn set_policy(&self, ids: &[JobId], policy: JobPolicy) -> Result<(), StoreError> {
+        let _keeping = self.keeping.lock().await;
+        let records = self.with_registry(|registry| {
+            let of = |id: &JobId| {
+                let mut record = registry.record(&self.fabric, *id)?;
+                record.set_policy(policy);
+                Some(record)
+            };
+            ids.iter().filter_map(of).collect()
+        });
+        self.journal.write(Change::Update(records)).await?;
+        self.with_registry(|registry| registry.set_policy(&self.fabric, ids, policy));
         Ok(())
     }
 

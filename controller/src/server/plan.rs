@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use ultima_planner::fabric::damping::DampingConfig;
 use ultima_planner::fabric::{Fabric, SwitchId};
-use ultima_planner::job::{Job, JobSpec};
+use ultima_planner::job::{Job, JobSpec, PolicyChange};
 use ultima_planner::ledger::{Fill, Ledger};
 use ultima_planner::plan::{self, JobPlan};
 use ultima_planner::reconcile::{Diff, Held};
@@ -18,6 +18,7 @@ use ultima_planner::routing::Routes;
 use super::condition::Condition;
 use super::controller::{Controller, JobState};
 use super::error::{JobRequestError, ServeError};
+use super::jobs::policy_with;
 use super::membership::change::may_resize;
 use super::registry::Registry;
 use super::seats::Seat;
@@ -38,7 +39,7 @@ pub struct Resize {
 /// The effect of a change.
 #[derive(Debug)]
 pub struct Forecast {
-    /// The jobs that would be resized, created or kept, and the refused ones.
+    /// The jobs that would be updated, resized, created or kept, and the refused ones.
     pub jobs: Vec<(String, Result<JobState, JobRequestError>)>,
     /// The switches whose entries would change, and those that come or go, in the new fabric's
     /// order.
@@ -138,7 +139,7 @@ fn planned(job: &Arc<Job>, plan: &JobPlan) -> JobState {
     }
 }
 
-/// The effect of deleting, resizing and creating these jobs, in this order. A refused job is
+/// The effect of deleting, updating, resizing and creating these jobs, in this order. A refused job is
 /// left out of the plans for those after it.
 ///
 /// # Errors
@@ -146,6 +147,7 @@ fn planned(job: &Arc<Job>, plan: &JobPlan) -> JobState {
 pub fn plan_jobs(
     controller: &Controller,
     delete: &[String],
+    update: &[(String, PolicyChange)],
     resize: &[Resize],
     create: &[JobSpec],
 ) -> Result<Forecast, PlanError> {
@@ -171,6 +173,17 @@ pub fn plan_jobs(
         }
     }
     let mut jobs = Vec::new();
+    for (name, change) in update {
+        let policy = trial.named(name);
+        let policy = policy.and_then(|record| policy_with(&record.job, *change));
+        let state = policy.and_then(|policy| {
+            let epochs = trial.epochs_of(name);
+            trial.set_policy(fabric, &epochs, policy);
+            touched.extend(trial.plan_policy(&epochs));
+            trial.named(name).map(|it| planned(&it.job, &it.plan))
+        });
+        jobs.push((name.clone(), state));
+    }
     let mut add = |trial: &mut Registry, name: &str, proposed: Result<_, JobRequestError>| {
         let state = proposed.map(|proposed| {
             let (job, plan) = trial.reserve(fabric, proposed);
@@ -190,7 +203,11 @@ pub fn plan_jobs(
             true => Err(controller.registry().no_job(name)),
             false => may_resize(controller, &controller.registry(), name, *number, members),
         };
-        let next = may.and_then(|(job, hosts)| trial.propose_next(fabric, names, &job, &hosts));
+        let next = may.and_then(|(job, hosts)| {
+            // With an updated policy.
+            let job = trial.named(name).map_or(job, |it| Arc::clone(&it.job));
+            trial.propose_next(fabric, names, &job, &hosts)
+        });
         add(&mut trial, name, next);
     }
     for spec in create {

@@ -9,7 +9,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use tokio::task::JoinHandle;
 use ultima_api::client::{Client, JobWatch};
-use ultima_api::v1::membership_event::Kind;
+use ultima_api::v1::{self as api, membership_event::Kind};
 use ultima_controller::server::{
     self, CandidateHandle, Config, Controller, Handle, ServeError, Timers, serve_with_etcd,
 };
@@ -113,6 +113,14 @@ async fn lose_while_anything_hangs(all: Vec<Hanging>, controller: Arc<Mutex<Weak
             controller.observe(link, !all.iter().any(Hanging::any));
         }
         pause().await;
+    }
+}
+
+/// The request for a plan with these new jobs.
+pub fn creation_plan(specs: &[JobSpec]) -> api::PlanJobsRequest {
+    api::PlanJobsRequest {
+        create: specs.iter().map(Into::into).collect(),
+        ..api::PlanJobsRequest::default()
     }
 }
 

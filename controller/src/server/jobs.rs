@@ -21,7 +21,7 @@ use ultima_planner::update::{self, Untranslatable};
 use super::controller::{Controller, JobState};
 use super::error::JobRequestError;
 use super::membership::departure::report_obstacle;
-use super::registry::Registry;
+use super::registry::{Registry, Stranded};
 use super::report::{reason_of, report};
 use crate::store::{Change, JobRecord, SeatRecord, StoreError};
 
@@ -175,6 +175,13 @@ impl Controller {
         let (mut ids, mut proposed) = (Vec::new(), Vec::new());
         for (at, spec) in specs.iter().enumerate() {
             let at = |error| JobsRefused::at(at, error);
+            let spec = &JobSpec {
+                request: match spec.request {
+                    0 => rand::random_range(1..=u64::MAX),
+                    key => key,
+                },
+                ..spec.clone()
+            };
             let known = self.created_before(spec).map_err(at)?;
             if known.is_none() {
                 let more = proposed.len() + 1;
@@ -214,8 +221,7 @@ impl Controller {
                 if !job.client.is_empty() {
                     message += &format!("; by {}", job.client);
                 }
-                self.log
-                    .add(format!("job/{}", job.name), "Created", &message);
+                self.log.add_of_job(job, "Created", &message);
             }
         }
         for planned in &proposed {
@@ -249,7 +255,7 @@ impl Controller {
     /// That request was for another job.
     fn created_before(&self, spec: &JobSpec) -> Result<Option<JobId>, JobRequestError> {
         let registry = self.registry();
-        let has_key = |job: &Job| spec.request != 0 && job.request == spec.request;
+        let has_key = |job: &Job| spec.request != 0 && job.uid == spec.request;
         let Some(record) = registry.iter().find(|record| has_key(&record.job)) else {
             return Ok(None);
         };
@@ -347,7 +353,7 @@ impl Controller {
                 policy.eviction.seconds()
             );
             tracing::info!(message, "job changed");
-            self.log.add(format!("job/{name}"), "Changed", &message);
+            self.log.add_of_job(&job, "Changed", &message);
             let switches = {
                 // It writes the entries that it has planned.
                 let _no_reroute = self.changes.no_reroute().await;
@@ -373,13 +379,15 @@ impl Controller {
             name: name.to_owned(),
             error,
         };
-        if let Some(ids) = self.stranded_ids(name) {
+        let stranded = self.registry().stranded().get(name).cloned();
+        if let Some(Stranded { records, .. }) = stranded {
+            let ids = records.iter().map(|record| record.id).collect();
             let removed = self.journal.write(Change::Remove(ids)).await;
             removed.map_err(not_stored)?;
             self.registry().forget_stranded(name);
-            let object = format!("job/{name}");
-            self.log
-                .add(object, reason_of(Kind::Deleted), "it was on no switch");
+            let uid = records.first().map_or(0, |record| record.request);
+            let (reason, message) = (reason_of(Kind::Deleted), "it was on no switch");
+            self.log.add(format!("job/{name}"), uid, reason, message);
             return Ok(Vec::new());
         }
         let (job, epochs) = {
@@ -392,13 +400,6 @@ impl Controller {
         drop(changes);
         report(self, &job, Kind::Deleted, None, None, String::new());
         Ok(self.until_removed(&epochs, switches).await)
-    }
-
-    /// The ids of a stored job that does not fit the fabric; none if there is no such job.
-    fn stranded_ids(&self, name: &str) -> Option<Vec<u16>> {
-        let registry = self.registry();
-        let stranded = registry.stranded().get(name)?;
-        Some(stranded.records.iter().map(|record| record.id).collect())
     }
 
     /// Removes epochs of a job from the store, and makes its switches remove them. Returns the

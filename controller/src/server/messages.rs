@@ -138,6 +138,7 @@ pub(super) fn job_of(fabric: &Fabric, state: &JobState) -> api::Job {
         evict_after_s: job.policy.eviction.seconds(),
         sealed: job.key.is_some(),
         created_at: job.created_at,
+        uid: job.uid,
         first_operation: state.first_operation,
         unchanged: state.unchanged.clone().unwrap_or_default(),
         next: state.next.as_ref().map(|next| api::NextEpoch {
@@ -264,6 +265,7 @@ fn stranded_job(stranded: &Stranded) -> Option<api::Job> {
         evict_after_s: job.evict_after_s,
         sealed: job.key.is_some(),
         created_at: job.created_at,
+        uid: job.request,
         unfit: stranded.reason.clone(),
         ..api::Job::default()
     })

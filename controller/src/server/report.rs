@@ -57,8 +57,7 @@ pub fn report(
     if !event.reason.is_empty() {
         message = format!("{message}: {}", event.reason);
     }
-    let object = format!("job/{}", job.name);
-    controller.log.add(object, reason_of(kind), &message);
+    controller.log.add_of_job(job, reason_of(kind), &message);
     controller.events.publish((job.name.as_str().into(), event));
     controller.sessions.notify(job.id);
 }
@@ -71,8 +70,7 @@ pub fn record_key(controller: &Controller, job: &Job, rank: Rank) {
             .host(job.members[usize::from(rank.0)].host)
             .name;
         let message = format!("rank {rank} on {host}");
-        let object = format!("job/{}", job.name);
-        controller.log.add(object, "KeyFetched", &message);
+        controller.log.add_of_job(job, "KeyFetched", &message);
     }
 }
 
@@ -81,8 +79,8 @@ pub fn record_switch(controller: &Controller, switch: &ManagedSwitch) {
     let object = || format!("switch/{}", switch.name());
     match switch.new_problem() {
         None => {}
-        Some(None) => controller.log.add(object(), "Connected", ""),
-        Some(Some(problem)) => controller.log.add(object(), "NotReady", &problem),
+        Some(None) => controller.log.add(object(), 0, "Connected", ""),
+        Some(Some(problem)) => controller.log.add(object(), 0, "NotReady", &problem),
     }
 }
 
@@ -91,7 +89,7 @@ pub fn record_drain(controller: &Controller, element: Element, drained: bool) {
     let reason = if drained { "Drained" } else { "Undrained" };
     controller
         .log
-        .add(object_of(&controller.fabric, element), reason, "");
+        .add(object_of(&controller.fabric, element), 0, reason, "");
 }
 
 /// Records that elements went down or came back: a port also as its link or host. A switch has [events of its
@@ -124,9 +122,9 @@ pub fn record_health(controller: &Controller, changes: &[StateChange]) {
             }
         });
         if let Some(peer) = peer {
-            controller.log.add(peer, state.reason(), &object);
+            controller.log.add(peer, 0, state.reason(), &object);
         }
-        controller.log.add(object, state.reason(), "");
+        controller.log.add(object, 0, state.reason(), "");
     }
 }
 

@@ -32,7 +32,7 @@ pub struct JobRecord {
     pub evict_after_s: u32,
     /// Seconds of Unix time.
     pub created_at: u64,
-    /// The idempotency key of the request that created it; 0 for none.
+    /// The job's uid; 0 in records of earlier versions.
     #[serde(default)]
     pub request: u64,
     /// The role and name of the client whose request created it; empty without TLS.
@@ -194,7 +194,7 @@ impl JobRecord {
             weight: job.policy.weight.get(),
             evict_after_s: job.policy.eviction.seconds(),
             created_at: job.created_at,
-            request: job.request,
+            request: job.uid,
             client: job.client.clone(),
             key: job.key,
             members: members.collect(),
@@ -276,7 +276,7 @@ impl JobRecord {
             multicast,
             policy: policy.map_err(unfit)?,
             created_at: self.created_at,
-            request: self.request,
+            uid: self.request,
             client: self.client.clone(),
             key: self.key,
             members,

@@ -343,8 +343,9 @@ pub struct Job {
     pub policy: JobPolicy,
     /// As in [`JobSpec`].
     pub created_at: u64,
-    /// As in [`JobSpec`].
-    pub request: u64,
+    /// Identifies the job among all jobs of this name, in all its epochs: the idempotency key of its request, or a random number
+    /// of the controller if that had none.
+    pub uid: u64,
     /// As in [`JobSpec`].
     pub client: String,
     /// The key of this epoch; none if the job is not sealed.

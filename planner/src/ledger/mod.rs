@@ -130,7 +130,7 @@ impl Ledger {
             multicast,
             policy: spec.policy,
             created_at: spec.created_at,
-            request: spec.request,
+            uid: spec.request,
             client: spec.client.clone(),
             key: spec.sealed.then(key::draw),
             members,

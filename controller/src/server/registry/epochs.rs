@@ -254,7 +254,7 @@ pub fn next_spec(
         policy: job.policy,
         sealed: job.key.is_some(),
         created_at: job.created_at,
-        request: job.request,
+        request: job.uid,
         client: job.client.clone(),
     };
     Ok((spec, epoch))

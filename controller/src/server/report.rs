@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
 
 use tokio::time::{sleep, timeout};
 use ultima_api::v1::MembershipEvent;
@@ -9,7 +10,7 @@ use ultima_api::v1::membership_event::Kind;
 use ultima_planner::fabric::{Element, Fabric, SwitchPort, TrunkId};
 use ultima_planner::job::{Job, JobId, Rank};
 
-use super::condition::{State, StateChange};
+use super::condition::{Logged, State, StateChange};
 use super::controller::Controller;
 use super::event_log::EventLog;
 use super::switch::ManagedSwitch;
@@ -129,7 +130,7 @@ pub fn record_health(controller: &Controller, changes: &[StateChange]) {
 }
 
 /// The last state in an event log of each element that is not up there.
-pub fn logged_states(fabric: &Fabric, log: &EventLog) -> BTreeMap<Element, State> {
+pub fn logged_states(fabric: &Fabric, log: &EventLog) -> BTreeMap<Element, Logged> {
     let ports = fabric.switch_ids().flat_map(|switch| {
         let ports = fabric.ports_of(switch);
         ports.map(move |port| Element::Port(SwitchPort { switch, port }))
@@ -148,10 +149,11 @@ pub fn logged_states(fabric: &Fabric, log: &EventLog) -> BTreeMap<Element, State
         if let (Some(element), Some(state), "") =
             (elements.get(&event.object), state, &*event.message)
         {
-            states.insert(*element, state);
+            let since = UNIX_EPOCH + Duration::from_millis(event.last_ms);
+            states.insert(*element, Logged { state, since });
         }
     }
-    states.retain(|_, state| *state != State::Up);
+    states.retain(|_, logged| logged.state != State::Up);
     states
 }
 

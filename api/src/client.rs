@@ -24,7 +24,7 @@ pub const PORTS_PUSH: Duration = Duration::from_secs(60);
 pub const READY_WAIT: Duration = Duration::from_secs(10);
 
 /// Timeout of an ordinary call. Creating a job waits for its switches.
-const ANSWER: Duration = Duration::from_secs(15);
+pub const ANSWER: Duration = Duration::from_secs(15);
 
 /// Timeout of a call that creates many jobs.
 const CREATE_ALL: Duration = Duration::from_secs(60);

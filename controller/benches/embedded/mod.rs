@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 use ultima_controller::server::{self, Config, Handle};
 use ultima_planner::fabric;
 use ultima_planner::job::JobSpec;
-use ultima_planner::membership::Eviction;
 use ultima_switch::{Switch, SwitchConfig};
 
 /// Two spines over four leaves of two hosts each, in the file's order: the spines first.

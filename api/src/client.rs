@@ -24,7 +24,7 @@ pub const PORTS_PUSH: Duration = Duration::from_secs(60);
 pub const READY_WAIT: Duration = Duration::from_secs(10);
 
 /// Timeout of an ordinary call. Creating a job waits for its switches.
-const ANSWER: Duration = Duration::from_secs(15);
+pub const ANSWER: Duration = Duration::from_secs(15);
 
 /// Timeout of a call that creates many jobs.
 const CREATE_ALL: Duration = Duration::from_secs(60);
@@ -288,6 +288,15 @@ impl Client {
         Ok(answer.map_err(|status| self.error(status))?.into_inner())
     }
 
+    /// Changes settings of a job that its members do not know. Returns when its connected switches have tried to take them.
+    ///
+    /// # Errors
+    /// The controller rejects the change or does not answer.
+    pub async fn update_job(&self, job: api::UpdateJobRequest) -> Result<api::Job, ClientError> {
+        let answer = self.rpc.clone().update_job(within(ANSWER, job)).await;
+        Ok(answer.map_err(|status| self.error(status))?.into_inner())
+    }
+
     /// Evicts a member, in whichever epoch the job is. The member gets the `reason`.
     ///
     /// # Errors
@@ -533,22 +542,15 @@ impl Client {
         answer.map(drop).map_err(|status| self.error(status))
     }
 
-    /// Returns the plan of deleting jobs by name, then resizing some and creating others.
+    /// Returns the plan of deleting, changing and creating jobs.
     ///
     /// # Errors
     /// A job to delete does not exist, or the controller does not answer. The plan itself names
     /// jobs that cannot be created.
     pub async fn plan_jobs(
         &self,
-        delete: &[String],
-        resize: Vec<api::ResizeJobRequest>,
-        create: impl IntoIterator<Item: Into<api::CreateJobRequest>>,
+        request: api::PlanJobsRequest,
     ) -> Result<api::PlanResponse, ClientError> {
-        let request = api::PlanJobsRequest {
-            delete: delete.to_vec(),
-            resize,
-            create: create.into_iter().map(Into::into).collect(),
-        };
         let answer = self.rpc.clone().plan_jobs(within(AUDIT, request)).await;
         Ok(answer.map_err(|status| self.error(status))?.into_inner())
     }

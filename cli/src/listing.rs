@@ -61,7 +61,7 @@ pub async fn listing(client: &Client, kind: Kind) -> Result<Listing> {
         Kind::Hosts => hosts(client).await,
         Kind::Links => links(client).await,
         Kind::Ports => ports(client).await,
-        Kind::Events => events(client, "").await,
+        Kind::Events => events(client, "", None).await,
     }
 }
 
@@ -249,11 +249,12 @@ async fn ports(client: &Client) -> Result<Listing> {
     })
 }
 
-/// The recent events of an object, or of all with an empty name.
+/// The recent events of an object, or of all with an empty name; of several jobs of one name, only those of the job with this `uid`,
+/// if given.
 ///
 /// # Errors
 /// The controller does not answer.
-pub async fn events(client: &Client, object: &str) -> Result<Listing> {
+pub async fn events(client: &Client, object: &str, uid: Option<u64>) -> Result<Listing> {
     let events = asked(client, async |client| client.events(object).await).await?;
     let now = now();
     let row = |event: &api::Event| {
@@ -266,6 +267,10 @@ pub async fn events(client: &Client, object: &str) -> Result<Listing> {
             event.message.clone(),
             since(event.first_ms),
             event.id.to_string(),
+            match event.uid {
+                0 => "-".to_owned(),
+                uid => document::uid(uid),
+            },
         ];
         Ok(Row {
             name: event.id.to_string(),
@@ -277,8 +282,11 @@ pub async fn events(client: &Client, object: &str) -> Result<Listing> {
     Ok(Listing {
         kind: Kind::Events.singular(),
         header: &["LAST-SEEN", "COUNT", "OBJECT", "REASON", "MESSAGE"],
-        wide: &["FIRST-SEEN", "ID"],
-        rows: events.iter().map(row).collect::<Result<_>>()?,
+        wide: &["FIRST-SEEN", "ID", "UID"],
+        rows: (events.iter())
+            .filter(|event| uid.is_none_or(|uid| uid == event.uid))
+            .map(row)
+            .collect::<Result<_>>()?,
     })
 }
 

@@ -27,39 +27,42 @@ struct At {
     at: ControllerAddress,
 }
 
-/// The command line so far.
+/// The command line.
 struct Line {
     /// The words before the one to complete.
     before: Vec<String>,
-    /// The word to complete.
+    /// The word to complete, at the cursor.
     word: String,
+    /// The words after it.
+    after: Vec<String>,
 }
 
 impl Line {
-    /// Reads the words that a shell's script passes after `--`. The last one is to be completed.
+    /// Reads the words that a shell's script passes after `--`. Fish passes only those up to the cursor; other shells say in the
+    /// variable which one is at the cursor.
     fn read() -> Self {
         let words = std::env::args_os().skip_while(|word| word != "--").skip(1);
-        Line::of(words.map(|word| word.to_string_lossy().into_owned()))
+        let cursor = std::env::var("_CLAP_COMPLETE_INDEX").ok();
+        let cursor = cursor.and_then(|cursor| cursor.parse().ok());
+        let words = words.map(|word| word.to_string_lossy().into_owned());
+        Line::of(words.collect(), cursor.unwrap_or(usize::MAX))
     }
 
-    fn of(words: impl IntoIterator<Item = String>) -> Self {
-        let mut before: Vec<String> = Vec::new();
-        // Bash splits words at these characters, too.
-        let is_break = |word: &str| word == ":" || word == "=";
-        for word in words {
-            let joins = before.last().is_some_and(|last| last.ends_with([':', '=']));
-            match before.last_mut() {
-                Some(last) if joins || is_break(&word) => last.push_str(&word),
-                _ => before.push(word),
-            }
-        }
+    /// The line with the cursor at the word of this index, or at the last one.
+    fn of(mut words: Vec<String>, cursor: usize) -> Self {
+        let after = words.split_off(words.len().min(cursor.saturating_add(1)));
+        let (mut before, after) = (joined(words), joined(after));
         let word = before.pop().unwrap_or_default();
-        Line { before, word }
+        Line {
+            before,
+            word,
+            after,
+        }
     }
 
     /// The value of an option such as `--context`.
     fn value(&self, option: &str) -> Option<&str> {
-        let mut words = self.before.iter();
+        let mut words = self.before.iter().chain(&self.after);
         words
             .find_map(|word| match word.strip_prefix(option) {
                 Some("") => Some(None),
@@ -144,6 +147,19 @@ impl Line {
             }
         }
     }
+}
+
+/// Joins words that bash has split at `:` and `=`.
+fn joined(words: Vec<String>) -> Vec<String> {
+    let mut joined: Vec<String> = Vec::new();
+    for word in words {
+        let joins = joined.last().is_some_and(|last| last.ends_with([':', '=']));
+        match joined.last_mut() {
+            Some(last) if joins || word == ":" || word == "=" => last.push_str(&word),
+            _ => joined.push(word),
+        }
+    }
+    joined
 }
 
 /// The name of a job, which may be written as `get -o name` prints it: `job/train`.
@@ -278,7 +294,9 @@ mod tests {
 
     #[test]
     fn words_of_bash_are_joined_and_options_have_values() {
-        let of = |words: &str| Line::of(words.split(' ').map(str::to_owned));
+        let at =
+            |words: &str, cursor| Line::of(words.split(' ').map(str::to_owned).collect(), cursor);
+        let of = |words: &str| at(words, usize::MAX);
         let line = of("ultima --controller 10.0.0.1 : 9555 get --name = a job/t");
         assert_eq!(line.value("--controller"), Some("10.0.0.1:9555"));
         assert_eq!(line.value("--name"), Some("a"));
@@ -286,5 +304,15 @@ mod tests {
         assert_eq!(line.word, "job/t");
         let line = of("ultima get --context");
         assert_eq!((line.value("--context"), &*line.word), (None, "--context"));
+        // Options after the cursor count.
+        let line = at("ultima get job/t host --context lab --name = a", 2);
+        assert_eq!(
+            (&line.before[..], &*line.word),
+            (&["ultima", "get"].map(String::from)[..], "job/t")
+        );
+        assert_eq!(
+            (line.value("--context"), line.value("--name")),
+            (Some("lab"), Some("a"))
+        );
     }
 }

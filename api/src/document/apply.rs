@@ -9,7 +9,10 @@ pub struct Applied {
     pub name: String,
     /// The action.
     pub action: Action,
-    /// The fields in which the existing job differs from its file.
+    /// The settings that change, or would change.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub changes: Vec<String>,
+    /// The fields in which the existing job differs from its file, and which cannot change.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub differs: Vec<String>,
     /// Disconnected switches, from which the controller removes the deleted job when they are back.
@@ -27,6 +30,9 @@ pub enum Action {
     /// The controller has started to give the job the members of its file.
     Resized,
     WouldBeResized,
+    /// The job has other settings.
+    Changed,
+    WouldBeChanged,
     /// The controller would reject the change; its plan has the reason.
     WouldBeRejected,
     Differs,
@@ -41,6 +47,7 @@ impl Applied {
         Applied {
             name: name.to_owned(),
             action,
+            changes: Vec::new(),
             differs: Vec::new(),
             pending_switches: Vec::new(),
         }

@@ -1,5 +1,6 @@
 //! The fabric: its switches, hosts and links, drift on switches, and drained elements.
 
+use super::job::uid;
 use crate::v1 as api;
 use serde::Serialize;
 
@@ -105,6 +106,9 @@ impl<'a> Link<'a> {
 pub struct RecentEvent<'a> {
     pub id: u64,
     pub object: &'a str,
+    /// The uid of a job, as in its status.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub uid: String,
     pub reason: &'a str,
     pub message: &'a str,
     pub count: u32,
@@ -118,6 +122,7 @@ impl<'a> From<&'a api::Event> for RecentEvent<'a> {
         Self {
             id: event.id,
             object: &event.object,
+            uid: uid(event.uid),
             reason: &event.reason,
             message: &event.message,
             count: event.count,

@@ -40,12 +40,22 @@ pub struct JobStatus<'a> {
     pub reroute_problem: &'a str,
     /// Seconds of Unix time.
     pub created_at: u64,
+    /// Identifies the job among all jobs of its name.
+    pub uid: String,
     pub first_operation: u32,
     /// Why the last change of members was cancelled, or why a suspected member stays; else empty.
     pub change_problem: &'a str,
     /// The epoch that is being installed.
     pub next: Option<NextEpoch<'a>>,
     pub members: Vec<Member<'a>>,
+}
+
+/// A uid as text, because JSON's numbers have 53 bits; empty for none.
+pub fn uid(number: u64) -> String {
+    match number {
+        0 => String::new(),
+        number => format!("{number:016x}"),
+    }
 }
 
 /// Why a switch does not have all of a job.
@@ -115,6 +125,7 @@ impl<'a> From<&'a api::Job> for JobStatus<'a> {
             unfit: &job.unfit,
             reroute_problem: &job.remaining,
             created_at: job.created_at,
+            uid: uid(job.uid),
             first_operation: job.first_operation,
             change_problem: &job.unchanged,
             next: job.next.as_ref().map(|next| NextEpoch {

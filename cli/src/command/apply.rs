@@ -1,4 +1,4 @@
-//! `ultima apply`: creates, resizes and deletes jobs to match files.
+//! `ultima apply`: creates, changes and deletes jobs to match files.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -7,28 +7,29 @@ use std::time::Duration;
 
 use anyhow::Result;
 use serde::Serialize;
+use ultima_api::client::Client;
 use ultima_api::document::{self, Action, Applied};
 use ultima_controller::server::JOIN_WAIT;
 use ultima_planner::job::WrittenJob;
 
 use super::creation;
-use super::desired::{self, Compared, Resized, compare};
+use super::desired::{self, Compared, compare};
 use super::wait::{self, Bound};
-use super::{deletion, outcome, refusal};
+use super::{deletion, outcome, refusal, resume};
 use crate::controller_address::ControllerAddress;
 use crate::exit::Exit;
 use crate::text::Text;
 use ultima_console::output::{self, Output};
 use ultima_console::units;
 
-/// Create or resize jobs to match their files
+/// Create or change jobs to match their files
 ///
-/// Creates jobs that do not exist and resizes jobs whose members differ from the file. Jobs that match their file stay
-/// unchanged, so a second run does nothing. If any other field of an existing job differs, the command names it, leaves this
-/// job alone, and ends with exit code 1, or 5 if it changed no other job: delete the job first, or correct the file.
+/// Creates jobs that do not exist. Changes members, weight, loss_threshold and evict_after_s of existing jobs, while they run.
+/// Jobs that match their file stay unchanged, so a second run does nothing. If gather, seed or sealed of an existing job differs,
+/// or the members of a grid, the command names the field, leaves this job alone, and ends with exit code 1, or 5 if it changed no
+/// other job: delete the job first, or correct the file.
 ///
-/// With `--prune`, jobs that no file names are deleted first, after a check that the others fit then and match their files but for
-/// members.
+/// With `--prune`, jobs that no file names are deleted first, after a check that the others fit then and can be changed.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
         ultima apply -f jobs.yaml\n  \
@@ -41,7 +42,7 @@ pub struct Arguments {
     file: Vec<PathBuf>,
     #[arg(value_name = "FILE", hide = true)]
     words: Vec<PathBuf>,
-    /// Also delete all jobs of the controller that no file names. Changes nothing if a job differs from its file
+    /// Also delete all jobs of the controller that no file names. Changes nothing if a job differs in a field that cannot change
     #[arg(long)]
     prune: bool,
     /// Print the actions and the changes on switches, and change nothing. The exit code is that of the real run
@@ -87,9 +88,8 @@ async fn apply(arguments: &Arguments, written: &[WrittenJob]) -> Result<ExitCode
         anyhow::Ok(())
     };
     if arguments.dry_run {
-        let (mut jobs, resized, missing) = compared.forecast();
-        let resize = resized.iter().map(Resized::request).collect();
-        let mut plan = client.plan_jobs(&pruned, resize, &missing).await?;
+        let mut jobs = compared.forecast();
+        let mut plan = client.plan_jobs(compared.plan(&pruned)).await?;
         refusal::placed_in_plan(written, &mut plan);
         let deleted = pruned.iter();
         jobs.extend(deleted.map(|name| Applied::new(name, Action::WouldBeDeleted)));
@@ -98,19 +98,14 @@ async fn apply(arguments: &Arguments, written: &[WrittenJob]) -> Result<ExitCode
         print(jobs, Some(document::Plan::from(&plan)))?;
         return Ok(exit.into());
     }
-    let Compared {
-        found: mut jobs,
-        missing,
-        resized,
-    } = compared;
+    let mut jobs = compared.found.clone();
     if !pruned.is_empty() {
         if let Err(error) = outcome::check_differences(&jobs) {
             print(jobs, None)?;
             return Err(error
                 .context("nothing was changed: --prune deletes jobs only where all others match"));
         }
-        let resize = resized.iter().map(Resized::request).collect();
-        let mut plan = client.plan_jobs(&pruned, resize, &missing).await?;
+        let mut plan = client.plan_jobs(compared.plan(&pruned)).await?;
         refusal::placed_in_plan(written, &mut plan);
         outcome::check_plan(&plan).map_err(|error| outcome::failed(&jobs, error))?;
         let deleted = deletion::delete(&client, &pruned, None).await?;
@@ -119,14 +114,26 @@ async fn apply(arguments: &Arguments, written: &[WrittenJob]) -> Result<ExitCode
             ..Applied::new(&job.name, Action::Deleted)
         }));
     }
-    for job in &resized {
-        let (name, number) = (&job.name, Some(job.number));
-        let resized = client.resize_job(name, number, &job.members, JOIN_WAIT, false);
-        resized.await.map_err(|error| {
-            let error = refusal::placed(written, &job.name, error);
-            outcome::failed(&jobs, error)
-        })?;
-        jobs.push(Applied::new(&job.name, Action::Resized));
+    let Compared {
+        changed, missing, ..
+    } = compared;
+    for job in &changed {
+        if let Some(update) = &job.update {
+            let ask = async |client: &Client| client.update_job(update.clone()).await;
+            let updated = resume::asked(&client, ask).await;
+            updated.map_err(|error| outcome::failed(&jobs, error))?;
+        }
+        if let Some(members) = &job.members {
+            let (name, number) = (&job.name, Some(job.number));
+            let resized = client.resize_job(name, number, members, JOIN_WAIT, false);
+            resized.await.map_err(|error| {
+                let error = refusal::placed(written, &job.name, error);
+                let updated = job.update.iter().map(|_| job.applied(true));
+                jobs.extend(updated);
+                outcome::failed(&jobs, error)
+            })?;
+        }
+        jobs.push(job.applied(true));
     }
     let created = creation::create(&client, written, &missing, bound).await;
     let mut created = created.map_err(|error| outcome::failed(&jobs, error))?;
@@ -137,7 +144,8 @@ async fn apply(arguments: &Arguments, written: &[WrittenJob]) -> Result<ExitCode
     let waited = async {
         creation::ready(&client, &mut created, bound).await?;
         if let Some(bound) = bound.filter(|bound| !bound.limit.is_zero()) {
-            let resized = resized.iter().map(|job| (job.name.as_str(), job.number));
+            let resized = changed.iter().filter(|job| job.members.is_some());
+            let resized = resized.map(|job| (job.name.as_str(), job.number));
             wait::changed(&client, &resized.collect::<Vec<_>>(), bound).await?;
             wait::joined(&client, &mut created, bound).await?;
         }

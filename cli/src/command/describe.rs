@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use ultima_api::client::Client;
+use ultima_api::{document, v1 as api};
 use ultima_console::output::{self, columns};
 
 use super::job;
@@ -50,17 +51,41 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 async fn about(client: &Client, kind: Kind, listing: &Listing, row: &Row) -> Result<String> {
     let names = listing.header.iter().chain(listing.wide);
     let lines = names.zip(&row.cells);
-    let lines: Vec<Vec<String>> = lines
+    let mut lines: Vec<Vec<String>> = lines
         .map(|(name, cell)| vec![format!("{name}:"), cell.clone()])
         .collect();
-    let mut text = columns(&lines, &mut Vec::new());
     let name = &row.name;
-    if let Kind::Jobs = kind {
-        text += &job::details(client, name).await?;
+    let job = match kind {
+        Kind::Jobs => Some(client.job(name).await?),
+        _ => None,
+    };
+    if let Some(job) = &job {
+        lines.extend(settings(job).map(Vec::from));
     }
-    let events = listing::events(client, &format!("{}/{name}", kind.singular())).await?;
+    let mut text = columns(&lines, &mut Vec::new());
+    if let Some(job) = &job {
+        text += &job::details(client, job).await?;
+    }
+    let object = format!("{}/{name}", kind.singular());
+    let uid = job.map(|job| job.uid);
+    let events = listing::events(client, &object, uid).await?;
     if !events.rows.is_empty() {
         text += &format!("\nEVENTS:\n{}", events.table(false)?);
     }
     Ok(text)
+}
+
+/// The settings of a job, and its uid.
+fn settings(job: &api::Job) -> [[String; 2]; 4] {
+    let eviction = match job.evict_after_s {
+        0 => "never".to_owned(),
+        seconds => format!("after {seconds} s"),
+    };
+    [
+        ("UID:", document::uid(job.uid)),
+        ("SEALED:", job.sealed.to_string()),
+        ("LOSS-THRESHOLD:", job.loss_threshold.to_string()),
+        ("EVICTION:", eviction),
+    ]
+    .map(|(name, value)| [name.to_owned(), value])
 }

@@ -12,46 +12,75 @@ use ultima_planner::job::{self, Gather, JobRequest, JobSpec, WrittenJob};
 
 use ultima_api::document::{Action, Applied};
 
-/// A job to resize: only its members differ from its file.
-pub struct Resized {
+/// A job to change: it differs from its file only in fields that can change.
+pub struct Changed {
     pub name: String,
     /// The number of the epoch whose members were compared.
     pub number: u32,
-    /// The members in the file.
-    pub members: Vec<String>,
+    /// The members in the file, if they differ.
+    pub members: Option<Vec<String>>,
+    /// The settings in the file, if any differs.
+    pub update: Option<api::UpdateJobRequest>,
+    /// The settings that differ, with both values.
+    changes: Vec<String>,
 }
 
-impl Resized {
-    /// The request to the controller, also for a plan.
-    pub fn request(&self) -> api::ResizeJobRequest {
-        api::ResizeJobRequest {
+impl Changed {
+    /// The request for other members, for a plan.
+    pub fn resize(&self) -> Option<api::ResizeJobRequest> {
+        Some(api::ResizeJobRequest {
             job: self.name.clone(),
-            members: self.members.clone(),
+            members: self.members.clone()?,
             job_id: self.number,
             ..api::ResizeJobRequest::default()
+        })
+    }
+
+    /// The action that changes the job, or that would.
+    pub fn applied(&self, is_done: bool) -> Applied {
+        let action = match (&self.members, is_done) {
+            (Some(_), true) => Action::Resized,
+            (Some(_), false) => Action::WouldBeResized,
+            (None, true) => Action::Changed,
+            (None, false) => Action::WouldBeChanged,
+        };
+        Applied {
+            changes: self.changes.clone(),
+            ..Applied::new(&self.name, action)
         }
     }
 }
 
 /// The result of a comparison.
 pub struct Compared {
-    /// Existing jobs that match their files, or differ in more than their members.
+    /// Existing jobs that match their files, or differ in fields that cannot change.
     pub found: Vec<Applied>,
     /// Jobs that do not exist.
     pub missing: Vec<JobSpec>,
-    /// Existing jobs whose members alone differ.
-    pub resized: Vec<Resized>,
+    /// Existing jobs that can be changed to match their files.
+    pub changed: Vec<Changed>,
 }
 
 impl Compared {
     /// The action that `apply` would take for each job.
-    pub fn forecast(self) -> (Vec<Applied>, Vec<Resized>, Vec<JobSpec>) {
-        let mut all = self.found;
-        let resized = self.resized.iter().map(|it| &it.name);
-        all.extend(resized.map(|name| Applied::new(name, Action::WouldBeResized)));
+    pub fn forecast(&self) -> Vec<Applied> {
+        let changed = self.changed.iter().map(|it| it.applied(false));
         let missing = self.missing.iter().map(|it| &it.name);
-        all.extend(missing.map(|name| Applied::new(name, Action::WouldBeCreated)));
-        (all, self.resized, self.missing)
+        let missing = missing.map(|name| Applied::new(name, Action::WouldBeCreated));
+        let found = self.found.iter().cloned();
+        found.chain(changed).chain(missing).collect()
+    }
+
+    /// The request for a plan in which these jobs are deleted first.
+    pub fn plan(&self, deleted: &[String]) -> api::PlanJobsRequest {
+        api::PlanJobsRequest {
+            delete: deleted.to_vec(),
+            create: self.missing.iter().map(Into::into).collect(),
+            resize: self.changed.iter().filter_map(Changed::resize).collect(),
+            update: (self.changed.iter())
+                .filter_map(|it| it.update.clone())
+                .collect(),
+        }
     }
 }
 
@@ -118,7 +147,7 @@ pub fn compare(written: &[WrittenJob], existing: &[api::Job]) -> Compared {
     let mut compared = Compared {
         found: Vec::new(),
         missing: Vec::new(),
-        resized: Vec::new(),
+        changed: Vec::new(),
     };
     let named = |name: &str| existing.iter().find(|job| job.name == name);
     for written in written {
@@ -134,29 +163,41 @@ pub fn compare(written: &[WrittenJob], existing: &[api::Job]) -> Compared {
                 compared.missing.push(spec);
                 continue;
             };
-            let differs = differences(&spec, request.seed(), job);
-            let members = members(&spec, job);
-            // The members of a grid are fixed, and those of a job that is on no switch.
-            let is_resizable = matches!(request, JobRequest::Job(_)) && job.unfit.is_empty();
-            if members.is_some() && is_resizable && differs.is_empty() {
-                compared.resized.push(Resized {
-                    name: spec.name,
-                    number: job.id,
-                    members: spec.members,
-                });
-                continue;
+            let (members, settings) = (members(&spec, job), settings(&spec, job));
+            let is_grid = matches!(request, JobRequest::Grid(_));
+            let fixed = differences(&spec, request.seed(), job).into_iter();
+            let mut fixed: Vec<String> = fixed
+                .map(|it| it.text(written, "members agree on it when they join"))
+                .collect();
+            let off_switches = |it: &Differs| it.text(written, "the job is on no switch");
+            if !job.unfit.is_empty() {
+                fixed.extend(members.iter().chain(&settings).map(off_switches));
+            } else if let Some(members) = members.as_ref().filter(|_| is_grid) {
+                fixed.push(members.text(written, "the members of a grid are fixed"));
             }
-            let differs = differs.into_iter().chain(members);
-            let differs = differs.map(|it| it.text(written));
-            let differs: Vec<String> = differs.collect();
-            let action = match differs.is_empty() {
-                true => Action::Unchanged,
-                false => Action::Differs,
-            };
-            compared.found.push(Applied {
-                differs,
-                ..Applied::new(&spec.name, action)
-            });
+            if !fixed.is_empty() {
+                compared.found.push(Applied {
+                    differs: fixed,
+                    ..Applied::new(&spec.name, Action::Differs)
+                });
+            } else if members.is_none() && settings.is_empty() {
+                let unchanged = Applied::new(&spec.name, Action::Unchanged);
+                compared.found.push(unchanged);
+            } else {
+                let update = || api::UpdateJobRequest {
+                    job: spec.name.clone(),
+                    loss_threshold: Some(spec.policy.loss_threshold),
+                    weight: Some(spec.policy.weight.get().into()),
+                    evict_after_s: Some(spec.policy.eviction.seconds()),
+                };
+                compared.changed.push(Changed {
+                    number: job.id,
+                    update: (!settings.is_empty()).then(update),
+                    members: members.map(|_| spec.members),
+                    changes: settings.iter().map(Differs::change).collect(),
+                    name: spec.name,
+                });
+            }
         }
         // The jobs of a grid are equal.
         if compared.found[others..]
@@ -184,13 +225,20 @@ struct Differs {
 }
 
 impl Differs {
-    fn text(&self, written: &WrittenJob) -> String {
+    /// The difference, and why it stays.
+    fn text(&self, written: &WrittenJob, why: &str) -> String {
         let Differs { field, is, wanted } = self;
         let place = written.place_of(field);
-        match written.has(field) {
-            true => format!("{place}: {field} is {is}, but the file has {wanted}"),
-            false => format!("{place}: {field} is {is}, but the default is {wanted}"),
-        }
+        let source = match written.has(field) {
+            true => "the file has",
+            false => "the default is",
+        };
+        format!("{place}: {field} is {is}, but {source} {wanted}, and cannot change: {why}")
+    }
+
+    fn change(&self) -> String {
+        let Differs { field, is, wanted } = self;
+        format!("{field}: {is} -> {wanted}")
     }
 }
 
@@ -207,7 +255,7 @@ fn members(spec: &JobSpec, job: &api::Job) -> Option<Differs> {
     differs("members", list(&hosts), list(&wanted))
 }
 
-/// The differences in all other fields.
+/// The differences in fields that cannot change, besides members.
 fn differences(spec: &JobSpec, seed: Option<u64>, job: &api::Job) -> Vec<Differs> {
     let gather = |gather| match gather {
         Gather::Multicast => "multicast".to_owned(),
@@ -217,19 +265,27 @@ fn differences(spec: &JobSpec, seed: Option<u64>, job: &api::Job) -> Vec<Differs
         api::Gather::Unicast => Gather::Unicast,
         api::Gather::Multicast | api::Gather::Unspecified => Gather::Multicast,
     };
-    let number = |field, is: u64, wanted: u64| differs(field, is.to_string(), wanted.to_string());
-    let (threshold, weight) = (spec.loss_threshold.into(), spec.weight.get().into());
     let all = [
         differs("gather", gather(is), gather(spec.gather)),
-        seed.and_then(|seed| number("seed", job.seed, seed)),
-        number("loss_threshold", job.loss_threshold.into(), threshold),
-        number("weight", job.weight.into(), weight),
-        number(
-            "evict_after_s",
-            job.evict_after_s.into(),
-            spec.eviction.seconds().into(),
-        ),
+        seed.and_then(|seed| differs("seed", job.seed.to_string(), seed.to_string())),
         differs("sealed", job.sealed.to_string(), spec.sealed.to_string()),
     ];
     all.into_iter().flatten().collect()
+}
+
+/// The differences in settings that can change.
+fn settings(spec: &JobSpec, job: &api::Job) -> Vec<Differs> {
+    let policy = spec.policy;
+    let all = [
+        ("loss_threshold", job.loss_threshold, policy.loss_threshold),
+        ("weight", job.weight, policy.weight.get().into()),
+        (
+            "evict_after_s",
+            job.evict_after_s,
+            policy.eviction.seconds(),
+        ),
+    ];
+    let each = all.into_iter();
+    each.filter_map(|(field, is, wanted)| differs(field, is.to_string(), wanted.to_string()))
+        .collect()
 }

@@ -15,8 +15,8 @@ use crate::view::{Row, View};
 
 /// List recent events: members that join, leave or are suspected, reroutes, lost switches, ports and links, drains
 ///
-/// A repeated event is one line with its COUNT. The controller that leads keeps the last 64 events of each object and 2,048 in
-/// all, in memory, and stores the latest 256 every 5 s.
+/// A repeated event is one line with its COUNT. The controller that leads keeps the last 512 events of each object and 4,096
+/// in all, in memory, and stores the latest 512 every 5 s. With `-o wide`, the UID tells jobs apart that had the same name.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
     ultima events\n  \
@@ -50,7 +50,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 pub async fn show(client: &Client, of: &[Which], view: &View) -> Result<ExitCode> {
     let is_any = of.is_empty() || of.contains(&Which::All(vec![Kind::Events]));
     let list = async || {
-        let mut events = listing::events(client, "").await?;
+        let mut events = listing::events(client, "", None).await?;
         // The third cell is the object.
         let is_of = |row: &Row| is_any || of.iter().any(|it| it.has(&row.cells[2]));
         events.rows.retain(is_of);

@@ -18,7 +18,7 @@ use ultima_planner::plan;
 use ultima_planner::program::Program;
 use ultima_planner::routing::Routes;
 
-use super::desired::{Resized, check_names, compare};
+use super::desired::{check_names, compare};
 use super::job::named;
 use super::resume::asked;
 use super::wait::{self, Bound};
@@ -315,9 +315,9 @@ impl Planned {
                 };
                 let delete: Vec<String> = delete.iter().flat_map(of_name).collect();
                 existing.retain(|job| !delete.contains(&job.name));
-                let (jobs, resized, missing) = compare(wanted, &existing).forecast();
-                let resize = resized.iter().map(Resized::request).collect();
-                let mut plan = client.plan_jobs(&delete, resize, &missing).await?;
+                let compared = compare(wanted, &existing);
+                let jobs = compared.forecast();
+                let mut plan = client.plan_jobs(compared.plan(&delete)).await?;
                 refusal::placed_in_plan(wanted, &mut plan);
                 Ok((plan, jobs))
             }

@@ -191,10 +191,11 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
                 let mut jobs = Vec::new();
                 let mut shown = Vec::new();
                 for name in jobs_of(&client, &name).await? {
-                    jobs.push(client.job(&name).await?);
+                    let job = client.job(&name).await?;
                     if output.format() == Format::Table {
-                        shown.push(details(&client, &name).await?);
+                        shown.push(details(&client, &job).await?);
                     }
+                    jobs.push(job);
                 }
                 output.print(&one_or_all(&jobs), || {
                     let shown = jobs
@@ -362,14 +363,13 @@ fn summary(jobs: &[api::Job]) -> String {
 }
 
 /// A job's members, and its packet counters by switch.
-pub async fn details(client: &Client, name: &str) -> Result<String> {
-    let job = client.job(name).await?;
+pub async fn details(client: &Client, job: &api::Job) -> Result<String> {
     // A job on no switch has no counters, and a standby cannot read them.
     let counters = match job.unfit.is_empty() && client.standby().is_none() {
-        true => counts(&client.counters(name).await?),
+        true => counts(&client.counters(&job.name).await?),
         false => String::new(),
     };
-    Ok(conditions(&job) + &members(&job) + &counters)
+    Ok(conditions(job) + &members(job) + &counters)
 }
 
 /// The problems of a job, a line each.

@@ -26,8 +26,9 @@ pub fn failed(jobs: &[Applied], error: impl Into<anyhow::Error>) -> anyhow::Erro
     let error = error.into();
     let is_changed = |job: &Applied| match job.action {
         Action::Unchanged | Action::Differs | Action::WouldBeRejected => false,
-        Action::Created | Action::Resized | Action::Deleted => true,
-        Action::WouldBeCreated | Action::WouldBeResized | Action::WouldBeDeleted => true,
+        Action::Created | Action::Resized | Action::Changed | Action::Deleted => true,
+        Action::WouldBeCreated | Action::WouldBeResized | Action::WouldBeChanged => true,
+        Action::WouldBeDeleted => true,
     };
     let done = names_if(jobs, is_changed);
     let may_be_done = error
@@ -51,7 +52,7 @@ pub fn check_differences(jobs: &[Applied]) -> anyhow::Result<()> {
         true => Ok(()),
         false => Err(Exit::Rejected
             .because(format!(
-                "the file differs from {differ}; delete the job first, or correct the file"
+                "the file differs from {differ} in fields that cannot change; delete the job first, or correct the file"
             ))
             .into()),
     }
@@ -90,8 +91,10 @@ pub fn exit_of_plan(plan: &api::PlanResponse, jobs: &[Applied]) -> Exit {
     let is_changed_before = |job: &&Applied| match job.action {
         // Jobs are created together.
         Action::WouldBeCreated => !is_rejected,
-        // Jobs are resized one by one.
-        Action::WouldBeResized => !is_rejected || accepted.contains(job.name.as_str()),
+        // Jobs are changed one by one.
+        Action::WouldBeResized | Action::WouldBeChanged => {
+            !is_rejected || accepted.contains(job.name.as_str())
+        }
         _ => false,
     };
     // A run that deletes jobs changes nothing if another job cannot be as its file says.

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use anyhow::Result;
 use backon::{ConstantBuilder, Retryable as _};
-use tokio::time::Instant;
-use ultima_api::client::{Client, ClientError};
+use tokio::time::{Instant, timeout_at};
+use ultima_api::client::{ANSWER, Client, ClientError};
 
 use crate::controller_address::ControllerAddress;
 use crate::exit::Exit;
 
-/// How long to look for a leader.
+/// How long to look for a leader, or to wait for the only controller.
 const BOUND: Duration = Duration::from_secs(10);
 /// The pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -37,11 +37,12 @@ pub async fn resumed<W>(
         let client = Client::connect_with(&address, tls.clone()).await?;
         begin(&client).await
     };
-    again(LOOKS, why, begin).await
+    again(LOOKS, why, Instant::now() + BOUND, begin).await
 }
 
 /// Sends an idempotent request, and repeats it if the connection is lost, at the next leader or when the only controller is
-/// back. A warning on standard error says so.
+/// back. A warning on standard error says so. With one controller, all attempts together take no longer than one request may: a
+/// controller that hangs is not asked again.
 ///
 /// # Errors
 /// Errors of `ask`; no controller leads within 10 s.
@@ -49,31 +50,37 @@ pub async fn asked<T>(
     client: &Client,
     ask: impl AsyncFn(&Client) -> Result<T, ClientError>,
 ) -> Result<T> {
-    match ask(client).await {
-        Ok(answer) => Ok(answer),
+    let begun = Instant::now();
+    let why = match ask(client).await {
+        Ok(answer) => return Ok(answer),
+        Err(error) => error.into(),
+    };
+    let bound = Instant::now() + BOUND;
+    let (what, end) = match client.is_of_several() {
         // The client itself finds the next leader.
-        Err(error) => {
-            let what = if client.is_of_several() { LOOKS } else { WAITS };
-            again(what, error.into(), async || ask(client).await).await
-        }
-    }
+        true => (LOOKS, bound),
+        false => (WAITS, bound.min(begun + ANSWER)),
+    };
+    again(what, why, end, async || ask(client).await).await
 }
 
+/// Begins until `end`, as long as the controller is gone or leads no more, as in `why`.
 async fn again<T>(
     what: &str,
     why: anyhow::Error,
+    end: Instant,
     begin: impl AsyncFn() -> Result<T, ClientError>,
 ) -> Result<T> {
-    if !is_lost(&why) {
+    if !is_lost(&why) || Instant::now() >= end {
         return Err(why);
     }
     eprintln!("warning: lost the connection to the controller; {what}");
-    let end = Instant::now() + BOUND;
     let pauses = ConstantBuilder::new().with_delay(PAUSE).without_max_times();
     let begun = (|| async { begin().await.map_err(anyhow::Error::from) }).retry(pauses);
-    begun
-        .when(|error| is_lost(error) && Instant::now() < end)
+    let begun = begun.when(|error| is_lost(error) && Instant::now() < end);
+    timeout_at(end, begun.into_future())
         .await
+        .unwrap_or(Err(why))
 }
 
 /// True if the controller is gone or leads no more. One that refuses a request because a switch or etcd is away answers.
@@ -85,6 +92,7 @@ fn is_lost(error: &anyhow::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
+    use std::future::pending;
 
     use tonic::Code;
 
@@ -93,13 +101,41 @@ mod tests {
     /// The number of repetitions of a request that failed with `error`.
     async fn repetitions(error: ClientError) -> u32 {
         let count = Cell::new(0);
-        let repeated = again(LOOKS, error.into(), async || {
+        let end = Instant::now() + BOUND;
+        let repeated = again(LOOKS, error.into(), end, async || {
             count.set(count.get() + 1);
             Ok(())
         });
         let is_repeated = repeated.await.is_ok();
         assert_eq!(is_repeated, count.get() > 0);
         count.get()
+    }
+
+    fn no_answer() -> ClientError {
+        ClientError::NoAnswer {
+            address: "127.0.0.1:9555".to_owned(),
+            reason: "timed out".to_owned(),
+            is_handshake: false,
+        }
+    }
+
+    #[tokio::test]
+    async fn repetitions_end_in_time_even_if_the_controller_hangs() {
+        let count = Cell::new(0);
+        let ask = async |end: Instant| {
+            let hangs = again(WAITS, no_answer().into(), end, async || {
+                count.set(count.get() + 1);
+                pending::<Result<(), _>>().await
+            });
+            hangs.await.unwrap_err().to_string()
+        };
+        let end = Instant::now() + Duration::from_millis(50);
+        let error = ask(end).await;
+        assert!(error.contains("timed out"), "{error}");
+        assert!(Instant::now() >= end && count.get() == 1);
+        // The first request has taken all the time.
+        ask(end).await;
+        assert_eq!(count.get(), 1);
     }
 
     #[tokio::test]
@@ -117,11 +153,6 @@ mod tests {
         let lost = ClientError::LostLeader { addresses, reason };
         assert_eq!(repetitions(lost).await, 1);
         // The only controller is restarted.
-        let broken = ClientError::NoAnswer {
-            address: "127.0.0.1:9555".to_owned(),
-            reason: "reset".to_owned(),
-            is_handshake: false,
-        };
-        assert_eq!(repetitions(broken).await, 1);
+        assert_eq!(repetitions(no_answer()).await, 1);
     }
 }

@@ -189,9 +189,8 @@ pub async fn joined(client: &Client, jobs: &mut [api::Job], bound: Bound) -> Res
 async fn deleted(client: &Client, jobs: &[api::Job], bound: Bound) -> Result<()> {
     loop {
         let now = ask(client, Client::jobs).await?;
-        let is_same = |one: &api::Job, other: &api::Job| {
-            one.name == other.name && one.created_at == other.created_at
-        };
+        let is_same =
+            |one: &api::Job, other: &api::Job| (&one.name, one.uid) == (&other.name, other.uid);
         let Some(job) = (jobs.iter()).find(|job| now.iter().any(|it| is_same(it, job))) else {
             return Ok(());
         };

@@ -13,6 +13,8 @@ impl Text for Action {
             Action::Resized => "resized; a running job changes when all new members have joined",
             Action::WouldBeResized => "would be resized",
             Action::WouldBeRejected => "would be rejected",
+            Action::Changed => "changed",
+            Action::WouldBeChanged => "would be changed",
             Action::Differs => "differs",
             Action::Deleted => "deleted",
             Action::WouldBeDeleted => "would be deleted",
@@ -22,9 +24,12 @@ impl Text for Action {
 }
 
 impl Text for Applied {
-    /// The action as text, with the switches that are behind.
+    /// The action as text, with the changed settings, and the switches that are behind.
     fn text(&self) -> String {
-        let text = self.action.text();
+        let mut text = self.action.text();
+        if !self.changes.is_empty() {
+            text = format!("{text} ({})", self.changes.join(", "));
+        }
         match self.pending_switches.is_empty() {
             true => text,
             false => format!("{text}; {}", pending(&self.pending_switches.join(", "))),

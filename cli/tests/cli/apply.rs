@@ -1,4 +1,4 @@
-//! `ultima apply`: creates missing jobs and leaves existing ones unchanged.
+//! `ultima apply`: creates missing jobs, changes jobs that differ, and leaves the others unchanged.
 
 use crate::common::{output, refused, refused_with};
 use serde_json::Value;
@@ -105,10 +105,10 @@ fn a_second_apply_changes_nothing() {
             "{text}"
         );
 
-        // A difference other than the members is an error, and the grid stays as it is.
+        // Fields on which members agree cannot change, and the grid stays as it is.
         job(&["delete", "grid.row1"]);
-        let weight = "weight: 4\n---\nname: new\nmembers: [h3, h4]";
-        write(&JOBS.replace("weight: 3", weight));
+        let gather = "weight: 4\ngather: unicast\n---\nname: new\nmembers: [h3, h4]";
+        write(&JOBS.replace("weight: 3", gather));
         let apply = |options: &[&str]| {
             let apply = ["apply", "-f", file, "--controller", &address];
             let output = output(&[&apply, options].concat());
@@ -121,10 +121,13 @@ fn a_second_apply_changes_nothing() {
         assert!(text.contains("new: would be created\n"), "{text}");
         let grid = "grid.row0, grid.column0, grid.column1, grid.row1";
         let why =
-            format!("the file differs from {grid}; delete the job first, or correct the file\n");
+            format!("the file differs from {grid} in fields that cannot change; delete the job first, or correct the file\n");
         let (code, text) = apply(&[]);
         assert_eq!(code, 1, "{text}");
-        let differs = format!("grid.row0: {file}:7:9: weight is 3, but the file has 4; ");
+        let differs = format!(
+            "grid.row0: {file}:8:9: gather is multicast, but the file has unicast, and cannot change: members agree on it when they \
+             join; delete"
+        );
         assert!(text.contains(&differs), "{text}");
         assert!(text.contains("new: created\n"), "{text}");
         assert!(
@@ -140,10 +143,84 @@ fn a_second_apply_changes_nothing() {
             text.ends_with(&format!("error: nothing was changed: {why}")),
             "{text}"
         );
-        write(&JOBS.replace("weight: 3", ""));
-        let (code, text) = apply(&["--dry-run"]);
-        assert_eq!(code, 5, "{text}");
-        assert!(text.contains("weight is 3, but the default is 1"), "{text}");
+        for (from, to, why) in [
+            ("weight: 3", "sealed: false", "sealed is true, but the file has false"),
+            ("weight: 3", "seed: 1", "but the file has 1"),
+            ("[h1, h2, h3, h4]", "[h1, h2, h4, h3]", "the members of a grid are fixed"),
+        ] {
+            write(&JOBS.replace(from, to));
+            let (code, text) = apply(&["--dry-run"]);
+            assert_eq!(code, 5, "{text}");
+            assert!(text.contains(why), "{text}");
+        }
+    });
+}
+
+/// Settings that members do not know change while they run, also together with members.
+#[test]
+fn apply_changes_settings_in_place() {
+    Target::Sockets.run(Fabric::pair(), &[], |stage| {
+        let address = stage.controller.address();
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("jobs.yaml");
+        let file = path.to_str().expect("text");
+        let at = ["--controller", &address];
+        let apply = |text: &str, options: &[&str]| {
+            std::fs::write(&path, text).expect("written");
+            let output = output(&[&["apply", "-f", file], &at[..], options].concat());
+            let text = [output.stdout, output.stderr].concat();
+            let text = String::from_utf8(text).expect("text");
+            (output.status.code().expect("it ends"), text)
+        };
+        let settings = || {
+            let path = "jsonpath={.weight} {.loss_threshold} {.evict_after_s} {.status.epoch}";
+            let got = output(&[&["get", "job", "near", "-o", path], &at[..]].concat());
+            let got = String::from_utf8(got.stdout).expect("text");
+            got.trim_end().to_owned()
+        };
+        apply(JOBS, &[]);
+        let before = settings();
+        let other = JOBS.replace(
+            "[h1, h2]\n",
+            "[h1, h2]\nweight: 5\nloss_threshold: 0\nevict_after_s: 60\n",
+        );
+        let all = "loss_threshold: 1 -> 0, weight: 1 -> 5, evict_after_s: 0 -> 60";
+        let (code, text) = apply(&other, &["--dry-run"]);
+        assert_eq!(code, 0, "{text}");
+        assert!(
+            text.contains(&format!("near: would be changed ({all})\n")),
+            "{text}"
+        );
+        assert_eq!(settings(), before);
+        let (code, text) = apply(&other, &[]);
+        assert_eq!(code, 0, "{text}");
+        assert!(
+            text.ends_with(&format!("near: changed ({all})\n")),
+            "{text}"
+        );
+        assert_eq!(settings(), "5 0 60 1");
+        let (code, text) = apply(&other, &[]);
+        assert!(code == 0 && text.starts_with("near: unchanged\n"), "{text}");
+        // Without a line, a setting has its default again. A grid's jobs change, too.
+        let both = JOBS
+            .replace("[h1, h2]\n", "[h1, h3]\n")
+            .replace("weight: 3", "weight: 4");
+        let (code, text) = apply(&both, &["--prune", "--wait", "10s"]);
+        assert_eq!(code, 0, "{text}");
+        let back = "(loss_threshold: 0 -> 1, weight: 5 -> 1, evict_after_s: 60 -> 0)";
+        assert!(
+            text.contains(&format!(
+                "near: resized; a running job changes when all new members have joined {back}\n"
+            )),
+            "{text}"
+        );
+        assert!(
+            text.contains("grid.column1: changed (weight: 3 -> 4)\n"),
+            "{text}"
+        );
+        assert_eq!(settings(), "1 1 0 2");
+        let (code, text) = apply(&both, &[]);
+        assert!(code == 0 && !text.contains("changed ("), "{text}");
     });
 }
 
@@ -210,7 +287,7 @@ fn an_apply_that_fails_half_way_has_exit_code_1() {
                 .expect("it answers")
                 .is_empty()
         );
-        // Existing jobs are resized first.
+        // Existing jobs are changed first.
         std::fs::write(&path, "{ name: one, members: [h1, h2] }\n").expect("written");
         assert!(output(&apply).status.success());
         let other = format!("{{ name: one, members: [h1, h3] }}\n--- {wrong}");
@@ -301,7 +378,7 @@ fn prune_deletes_the_jobs_that_no_file_names() {
         assert_eq!(apply(new, &[]), (0, "new: created\n".into()));
         // Nothing is deleted if a job differs.
         for options in [&["--prune", "--dry-run"][..], &["--prune"]] {
-            let (code, text) = apply("{ name: old, members: [h1, h3], weight: 3 }", options);
+            let (code, text) = apply("{ name: old, members: [h1, h3], sealed: false }", options);
             assert_eq!(code, 5, "{text}");
         }
         // Another controller is the primary of the second switch.

@@ -19,14 +19,18 @@ fn script(shell: &str) -> String {
 
 const CONTEXTS: &str = "contexts: { far: { controller: a:1 }, near: { controller: b:1 } }";
 
-/// What bash completes, by the script.
+/// What bash completes, by the script, at the word with a `|`, or else at the last one.
 fn completed(words: &str, controller: &str) -> BTreeSet<String> {
+    let all: Vec<&str> = words.split(' ').collect();
+    let cursor = all.iter().position(|word| word.ends_with('|'));
+    let cursor = cursor.unwrap_or(all.len() - 1);
+    let words = words.replace('|', "");
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("ultima.bash");
     std::fs::write(&file, script("bash")).expect("written");
     let run = format!(
-        "source {}; COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); \
-         _clap_complete_ultima ultima \"${{COMP_WORDS[-1]}}\" \"${{COMP_WORDS[-2]}}\"; \
+        "source {}; COMP_WORDS=({words}); COMP_CWORD={cursor}; \
+         _clap_complete_ultima ultima \"${{COMP_WORDS[COMP_CWORD]}}\" \"${{COMP_WORDS[COMP_CWORD-1]}}\"; \
          printf '%s\n' \"${{COMPREPLY[@]}}\"",
         file.display()
     );
@@ -125,6 +129,9 @@ fn bash_completes_commands_options_and_names() {
         // The line names another controller than the environment. Bash splits words at colons.
         let (host, port) = address.rsplit_once(':').expect("a port");
         let words = format!("ultima get --controller {host} : {port} job/t");
+        is_completed(&words, "127.0.0.1:1", |found| found.contains("job/train"));
+        // The cursor is in the middle, and the controller after it.
+        let words = format!("ultima get job/t| host/h --controller {host} : {port}");
         is_completed(&words, "127.0.0.1:1", |found| found.contains("job/train"));
         let none = completed("ultima get --controller a : 1 job/t", &address);
         assert!(none.iter().all(String::is_empty), "{none:?}");

@@ -85,6 +85,15 @@ fn get_lists_each_kind_in_each_format() {
             described.starts_with("NAME:") && described.contains("REPLICATED"),
             "{described}"
         );
+        let setting = |words: &str| {
+            described
+                .lines()
+                .any(|line| line.split_whitespace().eq(words.split(' ')))
+        };
+        assert!(
+            setting("EVICTION: never") && setting("SEALED: true"),
+            "{described}"
+        );
         assert!(printed("describe switch s1").contains("DEVICE-ID:"));
 
         let at = ["--controller", &address];
@@ -280,7 +289,11 @@ fn wait_ends_when_jobs_are_ready_joined_or_deleted() {
 
 #[test]
 fn verbs_of_kubectl_lead_to_our_commands() {
-    for (verb, ours) in [("drain", "fabric drain"), ("scale", "job resize")] {
+    for (verb, ours) in [
+        ("drain", "fabric drain"),
+        ("scale", "job resize"),
+        ("rollout", "wait"),
+    ] {
         let said = refused(&[verb, "s1"]);
         assert!(said.ends_with(&format!("exists: '{ours}'\n")), "{said}");
     }
@@ -387,6 +400,43 @@ fn events_are_listed_counted_and_described() {
         assert!(printed("describe switch/s1").ends_with(&rows_after(&of_switch)));
         assert!(!printed("events jobs").contains("switch/"));
         assert!(printed("get events -o wide").contains("FIRST-SEEN"));
+    });
+}
+
+/// A job of the same name is another object: `describe` shows only its events, and `events` tells them apart.
+#[test]
+fn a_new_job_has_none_of_the_events_of_a_deleted_job_of_its_name() {
+    with_job(|_, printed| {
+        let uid = || {
+            printed("get job train -o jsonpath={.status.uid}")
+                .trim()
+                .to_owned()
+        };
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        std::fs::write(&file, printed("get job train -o yaml")).expect("written");
+        let uids = [uid(), {
+            printed("delete job train");
+            printed(&format!("apply -f {}", file.path().display()));
+            uid()
+        }];
+        assert!(uids[0] != uids[1] && uids[1].len() == 16, "{uids:?}");
+        let described = printed("describe job/train");
+        assert!(
+            described.contains("Created") && !described.contains("Deleted"),
+            "{described}"
+        );
+        let all: Value = serde_json::from_str(&printed("events job/train -o json")).expect("JSON");
+        let of = |reason: &str| -> Vec<String> {
+            let events = all.as_array().expect("a list").iter();
+            let events = events.filter(|event| event["reason"] == reason);
+            events
+                .map(|event| event["uid"].as_str().expect("text").to_owned())
+                .collect()
+        };
+        assert_eq!(of("Created"), uids);
+        assert_eq!(of("Deleted"), [uids[0].clone()]);
+        let wide = printed("events job/train -o wide");
+        assert!(uids.iter().all(|uid| wide.contains(uid)), "{wide}");
     });
 }
 

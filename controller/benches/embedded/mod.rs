@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 use ultima_controller::server::{self, Config, Handle};
 use ultima_planner::fabric;
 use ultima_planner::job::JobSpec;
-use ultima_planner::membership::Eviction;
 use ultima_switch::{Switch, SwitchConfig};
 
 /// Two spines over four leaves of two hosts each, in the file's order: the spines first.
@@ -54,7 +53,6 @@ pub async fn start(topology: &str, ranks: u32) -> (Vec<Switch>, Handle) {
 pub fn spec(name: &str, hosts: impl Iterator<Item = usize>) -> JobSpec {
     JobSpec {
         seed: Some(1),
-        eviction: Eviction::Never,
         ..JobSpec::new(name, hosts.map(|number| format!("h{number}")))
     }
 }

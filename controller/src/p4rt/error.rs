@@ -10,15 +10,13 @@ use super::device::Device;
 
 /// Error while connecting to a switch.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // The messages say what the fields are.
 pub enum ConnectError {
     /// The switch does not answer, or not with gRPC.
     #[error("switch {switch} at {grpc} does not answer within {} s: {reason}; start it, or correct its `grpc` or `tls` in the fabric file", timeout.as_secs_f32())]
     NoAnswer {
-        /// The switch's name.
         switch: String,
-        /// The switch's address.
         grpc: String,
-        /// The timeout.
         timeout: Duration,
         /// The last attempt's error.
         reason: String,
@@ -26,11 +24,8 @@ pub enum ConnectError {
     /// The server breaks the connection.
     #[error("switch {switch} at {grpc} broke the connection: {reason}; {hint}")]
     Broken {
-        /// The switch's name.
         switch: String,
-        /// The switch's address.
         grpc: String,
-        /// The error.
         reason: String,
         /// A hint about the fix.
         hint: &'static str,
@@ -40,13 +35,9 @@ pub enum ConnectError {
         "{grpc} has no device {device_id}: {message}; correct the `device_id` of switch {switch} in the fabric file"
     )]
     NoDevice {
-        /// The switch's name.
         switch: String,
-        /// The switch's address.
         grpc: String,
-        /// The requested device id.
         device_id: u64,
-        /// The server's message.
         message: String,
     },
     /// Another client is the primary.
@@ -54,11 +45,8 @@ pub enum ConnectError {
         "switch {switch} at {grpc} has another primary: {message}; stop the other controller first"
     )]
     NotPrimary {
-        /// The switch's name.
         switch: String,
-        /// The switch's address.
         grpc: String,
-        /// The server's message.
         message: String,
     },
     /// A controller that etcd elected later controls or controlled the switch.
@@ -66,9 +54,7 @@ pub enum ConnectError {
         "switch {switch} at {grpc} had a later primary, elected in etcd's revision {revision}, whose jobs are unknown here; start the controller with that --state etcd://..., or restart the switch"
     )]
     Superseded {
-        /// The switch's name.
         switch: String,
-        /// The switch's address.
         grpc: String,
         /// The revision of etcd in which it was elected.
         revision: u64,
@@ -78,9 +64,7 @@ pub enum ConnectError {
         "switch {switch} at {grpc} has jobs of another controller's store ({jobs}), and is left alone; start the controller with the --state that has them, or remove them with --take-over"
     )]
     Foreign {
-        /// The switch's name.
         switch: String,
-        /// The switch's address.
         grpc: String,
         /// The number of these jobs.
         jobs: usize,
@@ -90,7 +74,6 @@ pub enum ConnectError {
         "switch {switch} runs another P4 program ({program}), which is left alone; start the controller with --replace-pipeline to replace it"
     )]
     ForeignProgram {
-        /// The switch's name.
         switch: String,
         /// A description of the program.
         program: String,
@@ -98,11 +81,8 @@ pub enum ConnectError {
     /// The server rejected arbitration.
     #[error("switch {switch} at {grpc} refused arbitration: {message}")]
     Refused {
-        /// The switch's name.
         switch: String,
-        /// The switch's address.
         grpc: String,
-        /// The server's message.
         message: String,
     },
 }
@@ -147,6 +127,7 @@ impl ConnectError {
 
 /// Error of a whole call.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // The messages say what the fields are.
 pub enum RpcError {
     /// The server answered with an error.
     #[error("{}: {}", code_name(.0.code()), one_line(.0.message()))]
@@ -192,6 +173,7 @@ pub fn may_pass(code: Code) -> bool {
 
 /// Error of a batch that was not fully written.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // The messages say what the fields are.
 pub enum WriteError {
     /// Some updates were rejected. One result per update, in the batch's order; those with code OK
     /// are written.

@@ -46,6 +46,7 @@ const CALLS: &[(&str, &[Role])] = &[
     ("Control/SetAdminState", &[Operator]),
     ("Control/ConfigurePorts", &[Operator]),
     ("Control/ResizeJob", &[Operator]),
+    ("Control/UpdateJob", &[Operator]),
     ("Control/EvictMember", &[Operator]),
     ("Control/CancelChange", &[Operator]),
     ("Control/WatchJob", &[Operator, Viewer]),

@@ -66,6 +66,11 @@ impl ChangeLock {
         }
     }
 
+    /// Waits for the reroute in progress. No other begins until the result is dropped.
+    pub async fn no_reroute(&self) -> MutexGuard<'_, ()> {
+        self.reroutes.lock().await
+    }
+
     /// Interrupts the writes in progress after [a limited time](super::timers::Timers::change), until
     /// this is dropped.
     pub fn interrupt(&self) -> Waiting<'_> {

@@ -10,8 +10,8 @@ use ultima_p4::names::counter;
 use ultima_p4runtime::names::Names;
 use ultima_p4runtime::v1::{Entity, entity};
 use ultima_planner::check::{
-    Check, Counted, Diagnosis, End, Evidence, Finding, Findings, Path, PathCount, Place, Port,
-    Step, diagnose, unreachable,
+    Check, Counted, Diagnosis, End, Evidence, Finding, Findings, Mesh, Path, PathCount, Place,
+    Port, Reports, Step, diagnose, received, silent_paths, unreachable,
 };
 use ultima_planner::fabric::{HostId, SwitchId};
 use ultima_planner::job::{Job, Rank};
@@ -22,7 +22,6 @@ use ultima_wire::{Check as CheckPayload, header_len};
 
 use super::controller::{Controller, JobState, PastCheck};
 use super::error::{JobRequestError, free_a_rank};
-use super::mesh::{Mesh, Reports};
 use super::seats::Seat;
 
 /// Packets for each path: one may be lost by chance.
@@ -76,16 +75,6 @@ struct SwitchPart {
 
 /// The job's switches.
 type SwitchParts = BTreeMap<SwitchId, SwitchPart>;
-
-/// A sender's silent unicast path, or all of its silent multicast paths: one round examines these
-/// together.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct SilentPaths {
-    from: Rank,
-    by_group: bool,
-    full: bool,
-    to: BTreeSet<Rank>,
-}
 
 /// Finds where a job's packets stop.
 ///
@@ -445,49 +434,6 @@ fn elsewhere(job: &Job) -> impl Fn(Rank) -> Option<u32> {
         true => other,
         false => Some(0),
     }
-}
-
-fn report_of(reports: &Reports, path: Path) -> Option<&ultima_api::v1::Heard> {
-    reports
-        .get(&path.to)?
-        .heard
-        .iter()
-        .find(|heard| heard.source == u32::from(path.from.0) && heard.by_group == path.by_group)
-}
-
-fn received(reports: &Reports, path: Path) -> u32 {
-    report_of(reports, path).map_or(0, |heard| heard.packets)
-}
-
-/// The silent paths to examine, by sender. Unicast paths are examined one at a time, so that counts
-/// belong to one path.
-fn silent_paths(results: &[PathCount]) -> BTreeSet<SilentPaths> {
-    let mut by_group: BTreeMap<(Rank, bool), BTreeSet<Rank>> = BTreeMap::new();
-    let mut all_silent = BTreeSet::new();
-    for result in results
-        .iter()
-        .filter(|w| w.short_received == 0 || w.full_received == 0)
-    {
-        let full = result.short_received > 0;
-        let Path { from, to, .. } = result.path;
-        if result.path.by_group {
-            by_group.entry((from, full)).or_default().insert(to);
-        } else {
-            all_silent.insert(SilentPaths {
-                from,
-                by_group: false,
-                full,
-                to: BTreeSet::from([to]),
-            });
-        }
-    }
-    all_silent.extend(by_group.into_iter().map(|((from, full), to)| SilentPaths {
-        from,
-        by_group: true,
-        full,
-        to,
-    }));
-    all_silent
 }
 
 fn part_of(plan: &SwitchPlan) -> SwitchPart {

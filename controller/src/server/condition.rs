@@ -20,12 +20,21 @@ pub struct Condition {
     down: Health,
     /// Elements that lose the packets sent into them.
     lossy: BTreeSet<Element>,
-    /// Host ports that are down, since when. No path avoids them.
-    hosts_down: BTreeMap<SwitchPort, SystemTime>,
+    /// Host ports that are down. No path avoids them.
+    hosts_down: BTreeSet<SwitchPort>,
     /// The last state in the event log of each element that is not up there.
-    logged: BTreeMap<Element, State>,
+    logged: BTreeMap<Element, Logged>,
     /// The changes since the last call of [`take_changes`](Self::take_changes).
     changes: Vec<StateChange>,
+}
+
+/// A state in the event log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Logged {
+    /// The state.
+    pub state: State,
+    /// Since when.
+    pub since: SystemTime,
 }
 
 /// A change of an element's state.
@@ -78,14 +87,14 @@ impl Condition {
             seen: BTreeMap::new(),
             down: Health::default(),
             lossy: BTreeSet::new(),
-            hosts_down: BTreeMap::new(),
+            hosts_down: BTreeSet::new(),
             logged: BTreeMap::new(),
             changes: Vec::new(),
         }
     }
 
     /// Adopts the states in the event log of an earlier leader, so that each change is logged once.
-    pub fn adopt(&mut self, logged: BTreeMap<Element, State>) {
+    pub fn adopt(&mut self, logged: BTreeMap<Element, Logged>) {
         self.logged = logged;
         // Links that lost packets are in use until they lose packets again.
         let trunks = self.logged.keys().copied();
@@ -98,8 +107,9 @@ impl Condition {
     }
 
     /// Marks elements that are not up in the event log, for a standby: it has no connections to switches.
-    pub fn restore(&mut self, fabric: &Fabric, logged: BTreeMap<Element, State>, now: Instant) {
-        for (element, state) in logged {
+    pub fn restore(&mut self, fabric: &Fabric, logged: BTreeMap<Element, Logged>, now: Instant) {
+        self.logged.clone_from(&logged);
+        for (element, Logged { state, .. }) in logged {
             match (element, state) {
                 (Element::Port(port), _) if fabric.trunk_at(port).is_none() => {
                     self.observe_host(port, false);
@@ -112,15 +122,17 @@ impl Condition {
 
     /// Notes a state for the event log. Returns false if the log has it.
     fn log(&mut self, element: Element, state: State) -> bool {
-        let before = match state {
-            State::Up => self.logged.remove(&element),
-            State::Down | State::Lossy => self.logged.insert(element, state),
-        };
-        let is_new = before.unwrap_or(State::Up) != state;
-        if is_new {
-            self.changes.push(StateChange { element, state });
+        let before = self.logged.get(&element).map_or(State::Up, |it| it.state);
+        if before == state {
+            return false;
         }
-        is_new
+        let since = SystemTime::now();
+        match state {
+            State::Up => self.logged.remove(&element),
+            State::Down | State::Lossy => self.logged.insert(element, Logged { state, since }),
+        };
+        self.changes.push(StateChange { element, state });
+        true
     }
 
     /// True if the event log has an element as up.
@@ -131,19 +143,17 @@ impl Condition {
     /// Records that a host's port was seen up or down. Returns true if the observation is new.
     pub fn observe_host(&mut self, port: SwitchPort, is_up: bool) -> bool {
         let (has_changed, state) = match is_up {
-            true => (self.hosts_down.remove(&port).is_some(), State::Up),
-            false => {
-                let is_new = !self.hosts_down.contains_key(&port);
-                self.hosts_down.entry(port).or_insert_with(SystemTime::now);
-                (is_new, State::Down)
-            }
+            true => (self.hosts_down.remove(&port), State::Up),
+            false => (self.hosts_down.insert(port), State::Down),
         };
         self.log(Element::Port(port), state) || has_changed
     }
 
-    /// Since when a host's port is down; none if it is up.
+    /// Since when a host's port is down, also under earlier leaders; none if it is up.
     pub fn host_down_since(&self, port: SwitchPort) -> Option<SystemTime> {
-        self.hosts_down.get(&port).copied()
+        let is_down = self.hosts_down.contains(&port);
+        let logged = self.logged.get(&Element::Port(port));
+        logged.filter(|_| is_down).map(|logged| logged.since)
     }
 
     /// The changes since the last call.
@@ -350,13 +360,36 @@ mod tests {
         let mut condition = Condition::new(&fabric, DampingConfig::default(), &[]);
         let host = fabric.hosts()[0].attached;
         let link = fabric.element_named("s1/9-s2/9").unwrap();
+        let since = SystemTime::UNIX_EPOCH;
         let logged = [(Element::Port(host), State::Down), (link, State::Lossy)];
+        let logged = logged.map(|(element, state)| (element, Logged { state, since }));
         condition.restore(&fabric, logged.into(), Instant::now());
-        assert!(condition.host_down_since(host).is_some() && condition.is_down(link));
+        assert!(condition.host_down_since(host) == Some(since) && condition.is_down(link));
         let [state] = &condition.of(&fabric, SwitchId(0))[..] else {
             panic!("the link alone")
         };
         assert_eq!(state.state, "loses packets");
+    }
+
+    #[test]
+    fn a_host_port_is_down_since_an_earlier_leader_saw_it() {
+        let text = include_str!("../../../topologies/two-switches.yaml");
+        let fabric = ultima_planner::fabric::parse(text, "two.yaml").unwrap();
+        let mut condition = Condition::new(&fabric, DampingConfig::default(), &[]);
+        let [host, other] = [0, 1].map(|at| fabric.hosts()[at].attached);
+        let (state, since) = (State::Down, SystemTime::UNIX_EPOCH);
+        condition.adopt([(Element::Port(host), Logged { state, since })].into());
+        assert_eq!(condition.host_down_since(host), None, "it was not seen yet");
+        let before = SystemTime::now();
+        assert!(condition.observe_host(host, false) && condition.observe_host(other, false));
+        assert!(!condition.observe_host(host, false));
+        assert_eq!(condition.host_down_since(host), Some(since));
+        assert!(condition.host_down_since(other) >= Some(before));
+        // It comes back, and goes down again.
+        assert!(condition.observe_host(host, true));
+        assert_eq!(condition.host_down_since(host), None);
+        condition.observe_host(host, false);
+        assert!(condition.host_down_since(host) >= Some(before));
     }
 
     /// An observation of one element may arrive just when another one goes down or is trusted

@@ -109,7 +109,7 @@ pub struct JobState {
     pub(super) degraded_since: Option<SystemTime>,
     /// Suspected members, in rank order.
     pub suspected: Vec<Rank>,
-    /// Members whose host's port is down, since when: at the earliest, since this controller knows it.
+    /// Members whose host's port is down, since when.
     pub(super) ports_down: Vec<(Rank, SystemTime)>,
     /// Free ranks whose members have just given up to wait for the others.
     pub(super) gave_up: Vec<Rank>,

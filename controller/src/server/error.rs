@@ -20,11 +20,11 @@ use crate::store::{StoreError, Unfit};
 
 /// The reason why a controller does not start.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // The messages say what the fields are.
 pub enum ServeError {
     /// The address of the control API, or of metrics, is not usable.
     #[error("cannot listen on {listen}: {source}; choose another address with {option}")]
     Listen {
-        /// The address.
         listen: Listen,
         /// The option that has it.
         option: &'static str,
@@ -35,18 +35,12 @@ pub enum ServeError {
     #[error(
         "--listen {listen} would let every client that reaches it control the switches; pass --tls-cert, --tls-key and --tls-client-ca (`ultima certs --help` makes them), or --insecure for a private network"
     )]
-    Open {
-        /// The address.
-        listen: Listen,
-    },
+    Open { listen: Listen },
     /// A Unix socket with certificates.
     #[error(
         "--listen {listen}: a Unix socket has no TLS; leave --tls-cert, --tls-key and --tls-client-ca out, or choose a TCP address"
     )]
-    TlsOnUnix {
-        /// The address.
-        listen: Listen,
-    },
+    TlsOnUnix { listen: Listen },
     /// TLS cannot be configured.
     #[error(transparent)]
     Tls(#[from] TlsError),
@@ -55,10 +49,7 @@ pub enum ServeError {
         "cannot listen on unix:{0}: {0} exists and is not a socket; move it, or choose another path with --listen",
         path.display()
     )]
-    NotASocket {
-        /// The path.
-        path: PathBuf,
-    },
+    NotASocket { path: PathBuf },
     /// The program is unusable.
     #[error(transparent)]
     Program(#[from] ProgramError),
@@ -78,6 +69,7 @@ pub enum ServeError {
 
 /// The reason why a stored job cannot be restored.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // The messages say what the fields are.
 pub enum RestoreError {
     /// The fabric lacks something that the job names.
     #[error(transparent)]
@@ -86,12 +78,7 @@ pub enum RestoreError {
     #[error(
         "stored job {name} no longer fits the fabric: {refusal}; restore its capacity in the fabric file and restart, or delete the job"
     )]
-    Refused {
-        /// The job's name.
-        name: String,
-        /// The refusal.
-        refusal: Box<Refusal>,
-    },
+    Refused { name: String, refusal: Box<Refusal> },
 }
 
 impl RestoreError {
@@ -106,6 +93,7 @@ impl RestoreError {
 
 /// The reason why a switch is not in use by this controller.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // The messages say what the fields are.
 pub enum BringUpError {
     /// The connection failed, or another client is primary.
     #[error(transparent)]
@@ -113,21 +101,16 @@ pub enum BringUpError {
     /// The switch refused the program.
     #[error("switch {switch} refused the program: {error}")]
     Pipeline {
-        /// The switch's name.
         switch: String,
         /// Its answer.
         error: RpcError,
     },
     /// Another client has installed another program.
     #[error("switch {switch} runs another program; reconnecting")]
-    OtherProgram {
-        /// The switch's name.
-        switch: String,
-    },
+    OtherProgram { switch: String },
     /// Its entries cannot be read.
     #[error("cannot read the entries of switch {switch}: {error}")]
     Read {
-        /// The switch's name.
         switch: String,
         /// Its answer.
         error: RpcError,
@@ -137,12 +120,7 @@ pub enum BringUpError {
     Untranslatable(#[from] Untranslatable),
     /// A write failed.
     #[error("switch {switch} {cause}")]
-    Write {
-        /// The switch's name.
-        switch: String,
-        /// The failure.
-        cause: Cause,
-    },
+    Write { switch: String, cause: Cause },
 }
 
 impl BringUpError {
@@ -231,6 +209,7 @@ impl BringUpError {
 
 /// The reason why an element of the fabric is not drained or undrained.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // The messages say what the fields are.
 pub enum DrainError {
     /// The fabric has no such element.
     #[error(transparent)]
@@ -238,11 +217,8 @@ pub enum DrainError {
     /// A job cannot be rerouted.
     #[error("{element} is unchanged: job {job} would have no room: {refusal}")]
     NoRoom {
-        /// The element.
         element: String,
-        /// The job's name.
         job: String,
-        /// The refusal.
         refusal: Box<Refusal>,
     },
     /// The change could not be stored.
@@ -255,21 +231,14 @@ pub enum DrainError {
 
 /// The reason why a request about a job is refused.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // The messages say what the fields are.
 pub enum JobRequestError {
     /// The name is taken.
     #[error("job {name} already exists; delete it first, or choose another name")]
-    Exists {
-        /// The job's name.
-        name: String,
-    },
+    Exists { name: String },
     /// No job has that name.
     #[error("there is no job {name:?}; {}", known_jobs(.known))]
-    NoJob {
-        /// The requested name.
-        name: String,
-        /// The names of all jobs.
-        known: Vec<String>,
-    },
+    NoJob { name: String, known: Vec<String> },
     /// The stored job does not fit the fabric, so that it is on no switch.
     #[error("{reason}")]
     Unfit {
@@ -278,12 +247,7 @@ pub enum JobRequestError {
     },
     /// The job does not fit.
     #[error("job {name}: {refusal}")]
-    Refused {
-        /// The job's name.
-        name: String,
-        /// The refusal.
-        refusal: Box<Refusal>,
-    },
+    Refused { name: String, refusal: Box<Refusal> },
     /// The client has as many jobs as it may have.
     #[error(
         "{client} has {has} jobs of at most {most}; delete one first, or start the controller with a larger --jobs-per-client"
@@ -293,7 +257,6 @@ pub enum JobRequestError {
         client: String,
         /// The number of its jobs.
         has: usize,
-        /// The limit.
         most: usize,
     },
     /// The request's key belongs to a request for another job.
@@ -301,7 +264,6 @@ pub enum JobRequestError {
         "job {name}: this idempotency key has created job {created} with other settings; use a new key for another job"
     )]
     OtherRequest {
-        /// The job's name.
         name: String,
         /// The name of the other job.
         created: String,
@@ -312,7 +274,6 @@ pub enum JobRequestError {
     /// The job is not ready, so no member may join yet.
     #[error("job {name} is not ready: {missing}; `ultima job list` shows when it is")]
     NotReady {
-        /// The job's name.
         name: String,
         /// The switches that do not have it, and why; or that another epoch is being committed.
         missing: String,
@@ -323,29 +284,19 @@ pub enum JobRequestError {
         pause.as_secs() + 1
     )]
     Paused {
-        /// The job's name.
         name: String,
-        /// The host.
         host: String,
         /// The remaining time.
         pause: Duration,
     },
     /// A member names a host that the fabric lacks.
     #[error("unknown host {host:?} (the fabric has {known})")]
-    NoHost {
-        /// The name.
-        host: String,
-        /// The fabric's hosts.
-        known: String,
-    },
+    NoHost { host: String, known: String },
     /// The job has no rank on the host.
     #[error("job {name} has no member on host {host}; its members are on {hosts}")]
     NotAMember {
-        /// The job's name.
         name: String,
-        /// The host.
         host: String,
-        /// The job's hosts.
         hosts: String,
     },
     /// All ranks on the host are taken.
@@ -354,11 +305,8 @@ pub enum JobRequestError {
         free_a_rank(name)
     )]
     Taken {
-        /// The job's name.
         name: String,
-        /// The host.
         host: String,
-        /// The number of ranks on the host.
         ranks: usize,
         /// True if a member on the host gets a rank in the next epoch, which its join begins.
         next_epoch: bool,
@@ -366,11 +314,9 @@ pub enum JobRequestError {
     /// Members have not joined in time.
     #[error("job {name}: after {} s {} of {members} members had not joined: {missing}", waited.as_secs_f32(), count)]
     Missing {
-        /// The job's name.
         name: String,
         /// The time that the caller waited.
         waited: Duration,
-        /// The number of members.
         members: usize,
         /// The number of missing members.
         count: usize,
@@ -379,47 +325,27 @@ pub enum JobRequestError {
     },
     /// The job was deleted while a request waited.
     #[error("job {name} was deleted meanwhile")]
-    Deleted {
-        /// The job's name.
-        name: String,
-    },
+    Deleted { name: String },
     /// The rank has not joined.
     #[error("rank {rank} of job {name} has not joined in epoch {epoch}")]
-    NotJoined {
-        /// The job's name.
-        name: String,
-        /// The rank.
-        rank: u32,
-        /// The epoch.
-        epoch: u32,
-    },
+    NotJoined { name: String, rank: u32, epoch: u32 },
     /// The caller is not the member that has the rank.
     #[error(
         "rank {rank} of job {name} belongs to another member: the request has another token or host; join the job to get a rank"
     )]
-    NotThatMember {
-        /// The job's name.
-        name: String,
-        /// The rank.
-        rank: u16,
-    },
+    NotThatMember { name: String, rank: u16 },
     /// The key of a sealed job would cross a network in plain text.
     #[error(
         "job {name} is sealed, and its key crosses no network in plain text: serve and join with TLS (`ultima certs --help`), or create the job with `sealed: false`"
     )]
-    KeyInPlainText {
-        /// The job's name.
-        name: String,
-    },
+    KeyInPlainText { name: String },
     /// A member's settings differ from the others'.
     #[error(
         "rank {rank} of job {name} has {} {}, its other members have {}: start all ranks with the same settings",
         mismatch.field, mismatch.has, mismatch.expected
     )]
     Settings {
-        /// The job's name.
         name: String,
-        /// The rank.
         rank: u16,
         /// The difference.
         mismatch: Mismatch,
@@ -428,110 +354,66 @@ pub enum JobRequestError {
     #[error(
         "job {name} is changing to epoch {epoch}; wait for it (`ultima job watch {name}`), or cancel it (`ultima job resize {name} --cancel`)"
     )]
-    Changing {
-        /// The job's name.
-        name: String,
-        /// The next epoch.
-        epoch: u16,
-    },
+    Changing { name: String, epoch: u16 },
     /// There is no change to cancel.
     #[error(
         "job {name} is in epoch {epoch}: there is no such change to cancel; a decided change cannot be cancelled"
     )]
-    NotChanging {
-        /// The job's name.
-        name: String,
-        /// The current epoch.
-        epoch: u32,
-    },
+    NotChanging { name: String, epoch: u32 },
     /// A cancellation is pending.
     #[error(
         "cancellation pending: the change of job {name} is being decided, or the cancellation is not stored yet; follow it with `ultima job watch {name}`"
     )]
-    CancelPending {
-        /// The job's name.
-        name: String,
-    },
+    CancelPending { name: String },
     /// The job's members have changed since the client read them.
     #[error(
         "job {name} is in epoch {epoch}, and its members have changed since they were read; nothing was changed: check them with `ultima job show {name}` and try again"
     )]
-    OtherEpoch {
-        /// The job's name.
-        name: String,
-        /// The current epoch.
-        epoch: u16,
-    },
+    OtherEpoch { name: String, epoch: u16 },
     /// The job has too many members for a check.
     #[error("job {name} has {members} members; jobs of up to {most} can be checked")]
     TooManyToCheck {
-        /// The job's name.
         name: String,
-        /// The number of members.
         members: usize,
-        /// The limit.
         most: usize,
     },
     /// The job already has these members.
     #[error("job {name} already has these members in this order; nothing was changed")]
-    SameMembers {
-        /// The job's name.
-        name: String,
-    },
+    SameMembers { name: String },
     /// No current member would remain, so none could decide the new epoch's first operation.
     #[error(
         "job {name} is running: at least one current member must remain; keep one, or delete the job and create it with others"
     )]
-    NobodyStays {
-        /// The job's name.
-        name: String,
-    },
+    NobodyStays { name: String },
     /// The job is a part of a grid, whose rows and columns must match.
     #[error(
         "job {name} is a part of grid {grid}, whose members cannot change; delete the grid and create it with others"
     )]
-    Grid {
-        /// The job's name.
-        name: String,
-        /// The grid's name.
-        grid: String,
-    },
+    Grid { name: String, grid: String },
     /// The job has no such rank.
     #[error("job {name} has no rank {rank}; it has ranks 0 to {}", .ranks.saturating_sub(1))]
     NoRank {
-        /// The job's name.
         name: String,
-        /// The rank.
         rank: u32,
-        /// The number of ranks.
         ranks: usize,
     },
     /// The host has several ranks of the job.
     #[error("job {name} has {ranks} ranks on host {host}; name one by its number")]
     SeveralRanks {
-        /// The job's name.
         name: String,
-        /// The host.
         host: String,
-        /// The number of ranks there.
         ranks: usize,
     },
     /// The epoch number, of 16 bits, cannot grow.
     #[error("job {name} has used all 65535 epochs; delete it and create it again")]
-    LastEpoch {
-        /// The job's name.
-        name: String,
-    },
+    LastEpoch { name: String },
     /// The member's epoch is over.
     #[error("epoch {epoch} of job {name} is over for rank {rank}: the job is in epoch {now}{}; {}", since(.first), place_in_next(.fate))]
     OverEpoch {
-        /// The job's name.
         name: String,
         /// The rank in the old epoch.
         rank: u32,
-        /// The old epoch.
         epoch: u32,
-        /// The current epoch.
         now: u16,
         /// The current epoch's first operation.
         first: Option<u32>,
@@ -540,10 +422,7 @@ pub enum JobRequestError {
     },
     /// Too many requests wait for others.
     #[error("{most} requests wait to change jobs or drains; nothing was changed: try again later")]
-    TooManyWait {
-        /// The limit.
-        most: usize,
-    },
+    TooManyWait { most: usize },
     /// The client has gone before its request began.
     #[error("the client has gone; nothing was changed")]
     ClientGone,
@@ -555,12 +434,7 @@ pub enum JobRequestError {
     NotLeader,
     /// The change could not be stored.
     #[error("job {name} {}: {error}", verdict(error))]
-    Store {
-        /// The job's name.
-        name: String,
-        /// The failure.
-        error: StoreError,
-    },
+    Store { name: String, error: StoreError },
     /// The program lacks a counter.
     #[error(transparent)]
     Program(#[from] ultima_planner::plan::SchemaError),

@@ -8,6 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use prost::Message as _;
 use ultima_api::v1 as api;
 use ultima_grpc::transport::one_line;
+use ultima_planner::job::Job;
 
 use super::lock::lock;
 
@@ -58,8 +59,13 @@ impl EventLog {
         lock(&self.0).is_new = true;
     }
 
-    /// Adds an event of an object such as `job/train`.
-    pub fn add(&self, object: String, reason: &str, message: &str) {
+    /// Adds an event of a job.
+    pub fn add_of_job(&self, job: &Job, reason: &str, message: &str) {
+        self.add(format!("job/{}", job.name), job.uid, reason, message);
+    }
+
+    /// Adds an event of an object such as `job/train`; the `uid` is that of a job.
+    pub fn add(&self, object: String, uid: u64, reason: &str, message: &str) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let now = now.map_or(0, |now| now.as_millis() as u64);
         let message = one_line(message);
@@ -69,8 +75,10 @@ impl EventLog {
             is_new,
         } = &mut *lock(&self.0);
         *is_new = true;
-        let is_same =
-            |it: &api::Event| it.object == object && it.reason == reason && it.message == message;
+        let is_same = |it: &api::Event| {
+            (it.uid, &it.object) == (uid, &object)
+                && (&*it.reason, &it.message) == (reason, &message)
+        };
         let event = match events.iter().rposition(is_same) {
             Some(at) => events.remove(at),
             None => None,
@@ -85,6 +93,7 @@ impl EventLog {
                 count: 0,
                 first_ms: now,
                 last_ms: now,
+                uid,
             }
         });
         event.count = event.count.saturating_add(1);
@@ -116,9 +125,9 @@ mod tests {
     fn repeated_events_are_counted_and_old_ones_make_room() {
         let log = EventLog::default();
         let job = |number: usize| format!("job/{number}");
-        log.add(job(0), "Joined", "rank 0 on h1");
-        log.add(job(0), "Left", "rank 0\non h1");
-        log.add(job(0), "Joined", "rank 0 on h1");
+        log.add(job(0), 1, "Joined", "rank 0 on h1");
+        log.add(job(0), 1, "Left", "rank 0\non h1");
+        log.add(job(0), 1, "Joined", "rank 0 on h1");
         let events = log.of("job/0");
         let of = |event: &api::Event| (event.id, event.reason.clone(), event.count);
         let expected = [(2, "Left".to_owned(), 1), (1, "Joined".to_owned(), 2)];
@@ -126,15 +135,21 @@ mod tests {
         assert!(events.iter().all(|it| it.last_ms >= it.first_ms));
         assert_eq!(events[0].message.lines().count(), 1);
 
+        // Another job of the same name.
+        log.add(job(0), 2, "Joined", "rank 0 on h1");
+        let events = log.of("job/0");
+        let counts = events.iter().map(|it| (it.uid, it.count));
+        assert!(counts.eq([(1, 1), (1, 2), (2, 1)]), "{events:?}");
+
         for number in 0..2 * OF_ONE {
-            log.add(job(1), "Joined", &format!("rank {number} on h1"));
+            log.add(job(1), 1, "Joined", &format!("rank {number} on h1"));
         }
         let events = log.of("job/1");
         assert_eq!(events.len(), OF_ONE);
         assert_eq!(events[0].message, format!("rank {OF_ONE} on h1"));
-        assert_eq!(log.of("job/0").len(), 2, "of another object");
+        assert_eq!(log.of("job/0").len(), 3, "of another object");
         for number in 0..OF_ALL {
-            log.add(job(2 + number), "Created", &"x".repeat(5000));
+            log.add(job(2 + number), 1, "Created", &"x".repeat(5000));
         }
         let all = log.of("");
         assert_eq!((all.len(), all[0].object.as_str()), (OF_ALL, "job/2"));
@@ -148,6 +163,7 @@ mod tests {
         for number in 0..STORED + 10 {
             log.add(
                 "job/train".replace("train", &number.to_string()),
+                1,
                 "Created",
                 "",
             );
@@ -160,7 +176,7 @@ mod tests {
         let restored = EventLog::restored(&stored);
         assert_eq!(restored.of(""), log.of("")[10..]);
         assert_eq!(restored.to_store(), None);
-        restored.add("job/other".to_owned(), "Created", "");
+        restored.add("job/other".to_owned(), 1, "Created", "");
         let ids = [&log, &restored].map(|log| log.of("").last().map(|it| it.id));
         assert!(ids[0] < ids[1], "{ids:?}");
         assert_eq!(EventLog::restored(b"\xff").of(""), []);

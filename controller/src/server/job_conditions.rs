@@ -66,7 +66,7 @@ fn log_changes(controller: &Controller, logged: &mut Logged) {
             // Most jobs have none, and building a state takes long.
             if controller.has_no_condition(record) {
                 if logged.remove(job).is_some() {
-                    events.push((format!("job/{job}"), READY, String::new()));
+                    events.push((Arc::clone(&record.job), READY, String::new()));
                 }
                 continue;
             }
@@ -80,14 +80,14 @@ fn log_changes(controller: &Controller, logged: &mut Logged) {
                 let elements = some_of(elements);
                 if logged.get(job) != Some(&elements) {
                     let message = format!("{elements}: {}", first.reason);
-                    events.push((format!("job/{job}"), DEGRADED, message));
+                    events.push((Arc::clone(&record.job), DEGRADED, message));
                     logged.insert(job.clone(), elements);
                 }
             }
         }
     }
-    for (object, reason, message) in events {
-        controller.log.add(object, reason, &message);
+    for (job, reason, message) in events {
+        controller.log.add_of_job(&job, reason, &message);
     }
 }
 
@@ -99,7 +99,7 @@ mod tests {
     fn the_next_leader_adopts_the_conditions_in_the_log() {
         let log = EventLog::default();
         let add = |job: &str, reason: &str, message: &str| {
-            log.add(format!("job/{job}"), reason, message);
+            log.add(format!("job/{job}"), 1, reason, message);
         };
         for job in ["lost", "back", "deleted", "whole"] {
             add(job, "Created", "");
@@ -110,7 +110,7 @@ mod tests {
         add("deleted", DEGRADED, "s1: not connected: no answer");
         add("back", READY, "");
         add("deleted", "Deleted", "");
-        log.add("switch/s1".to_owned(), DEGRADED, "s1: not a job");
+        log.add("switch/s1".to_owned(), 0, DEGRADED, "s1: not a job");
         let expected = Logged::from([("lost".to_owned(), "s1, h3".to_owned())]);
         assert_eq!(logged_conditions(&log), expected);
     }

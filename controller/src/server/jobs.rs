@@ -11,7 +11,7 @@ use tracing::Span;
 use ultima_api::client::READY_WAIT;
 use ultima_api::v1::membership_event::Kind;
 use ultima_planner::fabric::{Fabric, SwitchId};
-use ultima_planner::job::{Job, JobId, JobSpec};
+use ultima_planner::job::{Job, JobId, JobPolicy, JobSpec, PolicyChange};
 use ultima_planner::membership::Origin;
 use ultima_planner::moves::Planned;
 use ultima_planner::names::some_of;
@@ -21,7 +21,7 @@ use ultima_planner::update::{self, Untranslatable};
 use super::controller::{Controller, JobState};
 use super::error::JobRequestError;
 use super::membership::departure::report_obstacle;
-use super::registry::Registry;
+use super::registry::{Registry, Stranded};
 use super::report::{reason_of, report};
 use crate::store::{Change, JobRecord, SeatRecord, StoreError};
 
@@ -175,6 +175,13 @@ impl Controller {
         let (mut ids, mut proposed) = (Vec::new(), Vec::new());
         for (at, spec) in specs.iter().enumerate() {
             let at = |error| JobsRefused::at(at, error);
+            let spec = &JobSpec {
+                request: match spec.request {
+                    0 => rand::random_range(1..=u64::MAX),
+                    key => key,
+                },
+                ..spec.clone()
+            };
             let known = self.created_before(spec).map_err(at)?;
             if known.is_none() {
                 let more = proposed.len() + 1;
@@ -214,8 +221,7 @@ impl Controller {
                 if !job.client.is_empty() {
                     message += &format!("; by {}", job.client);
                 }
-                self.log
-                    .add(format!("job/{}", job.name), "Created", &message);
+                self.log.add_of_job(job, "Created", &message);
             }
         }
         for planned in &proposed {
@@ -249,7 +255,7 @@ impl Controller {
     /// That request was for another job.
     fn created_before(&self, spec: &JobSpec) -> Result<Option<JobId>, JobRequestError> {
         let registry = self.registry();
-        let has_key = |job: &Job| spec.request != 0 && job.request == spec.request;
+        let has_key = |job: &Job| spec.request != 0 && job.uid == spec.request;
         let Some(record) = registry.iter().find(|record| has_key(&record.job)) else {
             return Ok(None);
         };
@@ -316,6 +322,52 @@ impl Controller {
             .map(|record| self.state_of(&registry, record))
     }
 
+    /// Changes the policy of a job in place. Answers when its connected switches have tried to take it.
+    ///
+    /// # Errors
+    /// No job has that name, a value is out of range, or the change cannot be stored.
+    #[tracing::instrument(name = "update", skip_all, fields(job = name))]
+    pub async fn update_job(
+        &self,
+        name: &str,
+        change: PolicyChange,
+    ) -> Result<JobState, JobRequestError> {
+        let changes = self.change().await?;
+        let (job, epochs) = {
+            let registry = self.registry();
+            let job = Arc::clone(&registry.named(name)?.job);
+            (job, registry.epochs_of(name))
+        };
+        let policy = policy_with(&job, change)?;
+        if policy != job.policy {
+            let stored = self.seats.set_policy(&epochs, policy).await;
+            stored.map_err(|error| JobRequestError::Store {
+                name: name.to_owned(),
+                error,
+            })?;
+            drop(changes);
+            let message = format!(
+                "weight {}, loss_threshold {}, evict_after_s {}",
+                policy.weight.get(),
+                policy.loss_threshold,
+                policy.eviction.seconds()
+            );
+            tracing::info!(message, "job changed");
+            self.log.add_of_job(&job, "Changed", &message);
+            let switches = {
+                // It writes the entries that it has planned.
+                let _no_reroute = self.changes.no_reroute().await;
+                self.registry().plan_policy(&epochs)
+            };
+            // Suspected members may be overdue now.
+            for id in &epochs {
+                self.sessions.notify(*id);
+            }
+            self.until_attempted(&self.wake(switches)).await;
+        }
+        self.job(name)
+    }
+
     /// Deletes a job. Returns the switches that still have entries of it: they are away, or refused.
     ///
     /// # Errors
@@ -327,13 +379,15 @@ impl Controller {
             name: name.to_owned(),
             error,
         };
-        if let Some(ids) = self.stranded_ids(name) {
+        let stranded = self.registry().stranded().get(name).cloned();
+        if let Some(Stranded { records, .. }) = stranded {
+            let ids = records.iter().map(|record| record.id).collect();
             let removed = self.journal.write(Change::Remove(ids)).await;
             removed.map_err(not_stored)?;
             self.registry().forget_stranded(name);
-            let object = format!("job/{name}");
-            self.log
-                .add(object, reason_of(Kind::Deleted), "it was on no switch");
+            let uid = records.first().map_or(0, |record| record.request);
+            let (reason, message) = (reason_of(Kind::Deleted), "it was on no switch");
+            self.log.add(format!("job/{name}"), uid, reason, message);
             return Ok(Vec::new());
         }
         let (job, epochs) = {
@@ -346,13 +400,6 @@ impl Controller {
         drop(changes);
         report(self, &job, Kind::Deleted, None, None, String::new());
         Ok(self.until_removed(&epochs, switches).await)
-    }
-
-    /// The ids of a stored job that does not fit the fabric; none if there is no such job.
-    fn stranded_ids(&self, name: &str) -> Option<Vec<u16>> {
-        let registry = self.registry();
-        let stranded = registry.stranded().get(name)?;
-        Some(stranded.records.iter().map(|record| record.id).collect())
     }
 
     /// Removes epochs of a job from the store, and makes its switches remove them. Returns the
@@ -388,16 +435,33 @@ impl Controller {
         ids: &[JobId],
         switches: BTreeMap<SwitchId, u64>,
     ) -> Vec<SwitchId> {
-        let has_tried = |(id, asked): (&SwitchId, &u64)| self.switches[id.0].has_attempted(*asked);
+        self.until_attempted(&switches).await;
         // Switches that are not done by then are returned.
-        self.wait(READY_WAIT, |_| switches.iter().all(has_tried))
-            .await;
         let has_any = |id: &SwitchId| self.switches[id.0].may_have_any(ids);
         switches.into_keys().filter(has_any).collect()
     }
+
+    /// Waits, for [some time](READY_WAIT), until these requests to write have been served.
+    async fn until_attempted(&self, switches: &BTreeMap<SwitchId, u64>) {
+        let has_tried = |(id, asked): (&SwitchId, &u64)| self.switches[id.0].has_attempted(*asked);
+        self.wait(READY_WAIT, |_| switches.iter().all(has_tried))
+            .await;
+    }
 }
 
-/// True if a job was created from this specification. Its members may have changed since.
+/// The policy that a job would have after a change.
+///
+/// # Errors
+/// A value is out of range.
+pub(super) fn policy_with(job: &Job, change: PolicyChange) -> Result<JobPolicy, JobRequestError> {
+    let policy = job.policy.with(change);
+    policy.map_err(|refusal| JobRequestError::Refused {
+        name: job.name.clone(),
+        refusal: Box::new(refusal),
+    })
+}
+
+/// True if a job was created from this specification. Its members and its policy may have changed since.
 fn is_of(fabric: &Fabric, job: &Job, spec: &JobSpec) -> bool {
     let members = job
         .members
@@ -407,9 +471,6 @@ fn is_of(fabric: &Fabric, job: &Job, spec: &JobSpec) -> bool {
         job.name == spec.name,
         job.gather() == spec.gather,
         spec.seed.is_none_or(|seed| seed == job.seed),
-        job.loss_threshold == spec.loss_threshold,
-        job.weight == spec.weight,
-        job.eviction == spec.eviction,
         job.key.is_some() == spec.sealed,
         job.epoch.0 > 1 || members.eq(&spec.members),
     ];

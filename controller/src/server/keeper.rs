@@ -4,13 +4,13 @@ use std::sync::{Arc, Mutex};
 
 use tokio::sync::Mutex as AsyncMutex;
 use ultima_planner::fabric::Fabric;
-use ultima_planner::job::JobId;
+use ultima_planner::job::{JobId, JobPolicy};
 
 use super::error::JobRequestError;
 use super::journal::Journal;
 use super::lock::lock;
 use super::registry::Registry;
-use crate::store::{Change, StoreError};
+use crate::store::{Change, JobRecord, StoreError};
 
 /// Writes seats to the store, on tasks of its own: a caller may be cancelled.
 #[derive(Clone)]
@@ -57,14 +57,7 @@ impl SeatKeeper {
     /// Stores the seats and trees of these jobs.
     pub async fn keep_jobs(&self, ids: impl Iterator<Item = JobId>) -> Result<(), StoreError> {
         let (keeper, ids) = (self.clone(), ids.collect::<Vec<_>>());
-        let kept = tokio::spawn(async move {
-            let _keeping = keeper.keeping.lock().await;
-            let records = keeper.with_registry(|registry| {
-                let of = |id: &JobId| registry.record(&keeper.fabric, *id);
-                ids.iter().filter_map(of).collect()
-            });
-            keeper.journal.write(Change::Update(records)).await
-        });
+        let kept = tokio::spawn(async move { keeper.update(&ids, |_| {}, |_| {}).await });
         kept.await
             .expect("the store does not panic, and nothing cancels it")
     }
@@ -72,16 +65,38 @@ impl SeatKeeper {
     /// Stores the first operation of the next epoch, which becomes the job's current one. Seats
     /// that are stored at the same time see the result.
     pub async fn decide(&self, id: JobId, first: u32) -> Result<(), StoreError> {
-        let _keeping = self.keeping.lock().await;
-        let record = self.with_registry(|registry| registry.record(&self.fabric, id));
-        let Some(mut record) = record else {
-            return Ok(());
+        let change = |record: &mut JobRecord| {
+            if let Some(origin) = &mut record.origin {
+                origin.first_operation = Some(first);
+            }
         };
-        if let Some(origin) = &mut record.origin {
-            origin.first_operation = Some(first);
-        }
-        self.journal.write(Change::Update(vec![record])).await?;
-        self.with_registry(|registry| registry.decide(id, first));
+        let done = |registry: &mut Registry| registry.decide(id, first);
+        self.update(&[id], change, done).await
+    }
+
+    /// Stores another policy of epochs of a job. Seats that are stored at the same time see the result.
+    pub async fn set_policy(&self, ids: &[JobId], policy: JobPolicy) -> Result<(), StoreError> {
+        let change = |record: &mut JobRecord| record.set_policy(policy);
+        let done = |registry: &mut Registry| registry.set_policy(&self.fabric, ids, policy);
+        self.update(ids, change, done).await
+    }
+
+    /// Stores changed records of epochs that are installed, and then does the same in the registry.
+    async fn update(
+        &self,
+        ids: &[JobId],
+        change: impl Fn(&mut JobRecord),
+        done: impl FnOnce(&mut Registry),
+    ) -> Result<(), StoreError> {
+        let _keeping = self.keeping.lock().await;
+        let records = self.with_registry(|registry| {
+            let of = |id: &JobId| registry.record(&self.fabric, *id);
+            let mut records: Vec<JobRecord> = ids.iter().filter_map(of).collect();
+            records.iter_mut().for_each(change);
+            records
+        });
+        self.journal.write(Change::Update(records)).await?;
+        self.with_registry(done);
         Ok(())
     }
 

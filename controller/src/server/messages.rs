@@ -8,9 +8,8 @@ use ultima_p4runtime::names::Names;
 use ultima_planner::check::Check;
 use ultima_planner::fabric::{Element, Fabric, Health, HostId, TrunkId};
 use ultima_planner::job::{
-    DEFAULT_LOSS_THRESHOLD, DEFAULT_SEALED, Gather, Job, JobSpec, Member, Rank, Refusal, Weight,
+    DEFAULT_SEALED, Gather, Job, JobPolicy, JobSpec, Member, PolicyChange, Rank, Refusal,
 };
-use ultima_planner::membership::Eviction;
 use ultima_planner::reconcile::{Described, Diff, Difference};
 use ultima_planner::tree::JobTree;
 use ultima_wire::Key;
@@ -133,12 +132,13 @@ pub(super) fn job_of(fabric: &Fabric, state: &JobState) -> api::Job {
             .iter()
             .map(|id| fabric.switch(*id).name.clone())
             .collect(),
-        loss_threshold: job.loss_threshold,
-        weight: job.weight.get().into(),
+        loss_threshold: job.policy.loss_threshold,
+        weight: job.policy.weight.get().into(),
         remaining: state.stays.clone().unwrap_or_default(),
-        evict_after_s: job.eviction.seconds(),
+        evict_after_s: job.policy.eviction.seconds(),
         sealed: job.key.is_some(),
         created_at: job.created_at,
+        uid: job.uid,
         first_operation: state.first_operation,
         unchanged: state.unchanged.clone().unwrap_or_default(),
         next: state.next.as_ref().map(|next| api::NextEpoch {
@@ -265,6 +265,7 @@ fn stranded_job(stranded: &Stranded) -> Option<api::Job> {
         evict_after_s: job.evict_after_s,
         sealed: job.key.is_some(),
         created_at: job.created_at,
+        uid: job.request,
         unfit: stranded.reason.clone(),
         ..api::Job::default()
     })
@@ -309,15 +310,17 @@ pub(super) fn spec(request: api::CreateJobRequest) -> Result<JobSpec, JobRequest
             return Err(refused(Refusal::invalid("gather", problem)));
         }
     };
-    let weight = weight.map(Weight::try_from).transpose().map_err(refused)?;
-    let eviction = Eviction::try_from(evict_after_s).map_err(refused)?;
+    let policy = JobPolicy::default().with(PolicyChange {
+        loss_threshold,
+        weight,
+        evict_after_s: Some(evict_after_s),
+    });
+    let policy = policy.map_err(refused)?;
     Ok(JobSpec {
         members,
         gather,
         seed,
-        loss_threshold: loss_threshold.unwrap_or(DEFAULT_LOSS_THRESHOLD),
-        weight: weight.unwrap_or_default(),
-        eviction,
+        policy,
         sealed: sealed.unwrap_or(DEFAULT_SEALED),
         created_at: (SystemTime::now().duration_since(UNIX_EPOCH))
             .map_or(0, |since| since.as_secs()),

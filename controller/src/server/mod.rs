@@ -32,7 +32,6 @@ mod listen;
 mod lock;
 mod losses;
 mod membership;
-mod mesh;
 mod message_room;
 mod messages;
 mod metrics;

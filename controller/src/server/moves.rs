@@ -301,8 +301,7 @@ impl Controller {
                     format!("{message}; no path to {ranks}, whose old paths are kept")
                 }
             };
-            self.log
-                .add(format!("job/{}", after.0.name), "Rerouted", &message);
+            self.log.add_of_job(&after.0, "Rerouted", &message);
         }
         self.metrics.rerouted(begun.elapsed(), moved.len());
         tracing::info!(

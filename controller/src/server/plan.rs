@@ -9,18 +9,18 @@ use std::sync::Arc;
 
 use ultima_planner::fabric::damping::DampingConfig;
 use ultima_planner::fabric::{Fabric, SwitchId};
-use ultima_planner::job::{Job, JobSpec};
+use ultima_planner::job::{JobSpec, PolicyChange};
 use ultima_planner::ledger::{Fill, Ledger};
-use ultima_planner::plan::{self, JobPlan};
+use ultima_planner::plan;
 use ultima_planner::reconcile::{Diff, Held};
 use ultima_planner::routing::Routes;
 
 use super::condition::Condition;
-use super::controller::{Controller, JobState};
+use super::controller::{Controller, JobState, state_alone};
 use super::error::{JobRequestError, ServeError};
+use super::jobs::policy_with;
 use super::membership::change::may_resize;
 use super::registry::Registry;
-use super::seats::Seat;
 use super::switch::Desired;
 use crate::store::Stored;
 
@@ -38,7 +38,7 @@ pub struct Resize {
 /// The effect of a change.
 #[derive(Debug)]
 pub struct Forecast {
-    /// The jobs that would be resized, created or kept, and the refused ones.
+    /// The jobs that would be updated, resized, created or kept, and the refused ones.
     pub jobs: Vec<(String, Result<JobState, JobRequestError>)>,
     /// The switches whose entries would change, and those that come or go, in the new fabric's
     /// order.
@@ -120,25 +120,7 @@ fn forecast(
     })
 }
 
-fn planned(job: &Arc<Job>, plan: &JobPlan) -> JobState {
-    JobState {
-        job: Arc::clone(job),
-        switches: plan.keys().copied().collect(),
-        seats: vec![Seat::Free; job.members.len()],
-        cut_off: Vec::new(),
-        stays: None,
-        degraded_since: None,
-        suspected: Vec::new(),
-        ports_down: Vec::new(),
-        gave_up: Vec::new(),
-        first_operation: 0,
-        unchanged: None,
-        status: None,
-        next: None,
-    }
-}
-
-/// The effect of deleting, resizing and creating these jobs, in this order. A refused job is
+/// The effect of deleting, updating, resizing and creating these jobs, in this order. A refused job is
 /// left out of the plans for those after it.
 ///
 /// # Errors
@@ -146,6 +128,7 @@ fn planned(job: &Arc<Job>, plan: &JobPlan) -> JobState {
 pub fn plan_jobs(
     controller: &Controller,
     delete: &[String],
+    update: &[(String, PolicyChange)],
     resize: &[Resize],
     create: &[JobSpec],
 ) -> Result<Forecast, PlanError> {
@@ -171,12 +154,23 @@ pub fn plan_jobs(
         }
     }
     let mut jobs = Vec::new();
+    for (name, change) in update {
+        let policy = trial.named(name);
+        let policy = policy.and_then(|record| policy_with(&record.job, *change));
+        let state = policy.and_then(|policy| {
+            let epochs = trial.epochs_of(name);
+            trial.set_policy(fabric, &epochs, policy);
+            touched.extend(trial.plan_policy(&epochs));
+            trial.named(name).map(state_alone)
+        });
+        jobs.push((name.clone(), state));
+    }
     let mut add = |trial: &mut Registry, name: &str, proposed: Result<_, JobRequestError>| {
         let state = proposed.map(|proposed| {
             let (job, plan) = trial.reserve(fabric, proposed);
-            trial.add(job.id, None);
             touched.extend(plan.keys().copied());
-            planned(&job, &plan)
+            let record = trial.add(job.id, None);
+            state_alone(record.expect("it was reserved"))
         });
         jobs.push((name.to_owned(), state));
     };
@@ -190,7 +184,11 @@ pub fn plan_jobs(
             true => Err(controller.registry().no_job(name)),
             false => may_resize(controller, &controller.registry(), name, *number, members),
         };
-        let next = may.and_then(|(job, hosts)| trial.propose_next(fabric, names, &job, &hosts));
+        let next = may.and_then(|(job, hosts)| {
+            // With an updated policy.
+            let job = trial.named(name).map_or(job, |it| Arc::clone(&it.job));
+            trial.propose_next(fabric, names, &job, &hosts)
+        });
         add(&mut trial, name, next);
     }
     for spec in create {
@@ -252,7 +250,7 @@ pub fn plan_fabric(
     fabric: &Fabric,
     stored: &Stored,
 ) -> Result<Forecast, PlanError> {
-    let registry = restored(controller, fabric, stored)?;
+    let registry = restored(controller, fabric, stored)?.trial();
     let (wanted, ledger) = {
         let registry = controller.registry();
         (registry.wanted(), registry.ledger().clone())
@@ -281,10 +279,8 @@ pub fn plan_fabric(
     });
     let switches = comes.chain(goes).map(|ids| forecast(&now, &then, ids));
     let switches: Vec<SwitchForecast> = switches.collect::<Result<_, _>>()?;
-    let jobs = registry.iter().map(|record| {
-        let state = planned(&record.job, &record.plan);
-        (record.job.name.clone(), Ok(state))
-    });
+    let jobs = registry.iter();
+    let jobs = jobs.map(|record| (record.job.name.clone(), Ok(state_alone(record))));
     // Those that are on no switch now stay so.
     let now_unfit = controller.registry().stranded().clone();
     let unfit = (registry.stranded().iter())

@@ -13,11 +13,11 @@ use std::time::{Instant, SystemTime};
 
 use ultima_p4runtime::names::Names;
 use ultima_planner::fabric::{Fabric, SwitchId};
-use ultima_planner::job::{Epoch, Job, JobId, JobSpec};
+use ultima_planner::job::{Epoch, Job, JobId, JobPolicy, JobSpec};
 use ultima_planner::ledger::Ledger;
 use ultima_planner::membership::{Change, MemberTimers, Origin, Suspicion};
 use ultima_planner::moves::Planned;
-use ultima_planner::plan::JobPlan;
+use ultima_planner::plan::{Entity, JobPlan};
 use ultima_planner::routing::Routes;
 
 use self::record::{PlanStatus, Record, Stage, Wanted};
@@ -291,6 +291,43 @@ impl Registry {
             }
             self.ledger.remove(fabric, &job, &plan);
         }
+    }
+
+    /// Records the committed policy of epochs of a job. [`plan_policy`](Self::plan_policy) follows.
+    pub fn set_policy(&mut self, fabric: &Fabric, ids: &[JobId], policy: JobPolicy) {
+        for id in ids {
+            if let Some(record) = self.jobs.get_mut(id) {
+                let job = Job {
+                    policy,
+                    ..Job::clone(&record.job)
+                };
+                self.ledger.remove(fabric, &record.job, &record.plan);
+                self.ledger.take(fabric, &job, &record.plan);
+                record.plan_status.job = Arc::new(job);
+            }
+        }
+    }
+
+    /// Plans epochs of a job with their policy. Returns their switches. No reroute is in progress.
+    pub fn plan_policy(&mut self, ids: &[JobId]) -> BTreeSet<SwitchId> {
+        let mut switches = BTreeSet::new();
+        for id in ids {
+            let Some(record) = self.jobs.get_mut(id) else {
+                continue;
+            };
+            let mut plan = JobPlan::clone(&record.plan);
+            for entity in plan.values_mut().flat_map(|it| &mut it.announce) {
+                if let Entity::Job(row) = entity {
+                    row.loss_threshold = record.plan_status.job.policy.loss_threshold;
+                }
+            }
+            switches.extend(plan.keys());
+            if plan != *record.plan {
+                record.plan_status.plan = Arc::new(plan);
+                record.planned_at = SystemTime::now();
+            }
+        }
+        switches
     }
 
     /// Ends the waits of all members for others to join.

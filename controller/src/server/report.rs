@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
 
 use tokio::time::{sleep, timeout};
 use ultima_api::v1::MembershipEvent;
@@ -9,7 +10,7 @@ use ultima_api::v1::membership_event::Kind;
 use ultima_planner::fabric::{Element, Fabric, SwitchPort, TrunkId};
 use ultima_planner::job::{Job, JobId, Rank};
 
-use super::condition::{State, StateChange};
+use super::condition::{Logged, State, StateChange};
 use super::controller::Controller;
 use super::event_log::EventLog;
 use super::switch::ManagedSwitch;
@@ -57,8 +58,7 @@ pub fn report(
     if !event.reason.is_empty() {
         message = format!("{message}: {}", event.reason);
     }
-    let object = format!("job/{}", job.name);
-    controller.log.add(object, reason_of(kind), &message);
+    controller.log.add_of_job(job, reason_of(kind), &message);
     controller.events.publish((job.name.as_str().into(), event));
     controller.sessions.notify(job.id);
 }
@@ -71,8 +71,7 @@ pub fn record_key(controller: &Controller, job: &Job, rank: Rank) {
             .host(job.members[usize::from(rank.0)].host)
             .name;
         let message = format!("rank {rank} on {host}");
-        let object = format!("job/{}", job.name);
-        controller.log.add(object, "KeyFetched", &message);
+        controller.log.add_of_job(job, "KeyFetched", &message);
     }
 }
 
@@ -81,8 +80,8 @@ pub fn record_switch(controller: &Controller, switch: &ManagedSwitch) {
     let object = || format!("switch/{}", switch.name());
     match switch.new_problem() {
         None => {}
-        Some(None) => controller.log.add(object(), "Connected", ""),
-        Some(Some(problem)) => controller.log.add(object(), "NotReady", &problem),
+        Some(None) => controller.log.add(object(), 0, "Connected", ""),
+        Some(Some(problem)) => controller.log.add(object(), 0, "NotReady", &problem),
     }
 }
 
@@ -91,7 +90,7 @@ pub fn record_drain(controller: &Controller, element: Element, drained: bool) {
     let reason = if drained { "Drained" } else { "Undrained" };
     controller
         .log
-        .add(object_of(&controller.fabric, element), reason, "");
+        .add(object_of(&controller.fabric, element), 0, reason, "");
 }
 
 /// Records that elements went down or came back: a port also as its link or host. A switch has [events of its
@@ -124,14 +123,14 @@ pub fn record_health(controller: &Controller, changes: &[StateChange]) {
             }
         });
         if let Some(peer) = peer {
-            controller.log.add(peer, state.reason(), &object);
+            controller.log.add(peer, 0, state.reason(), &object);
         }
-        controller.log.add(object, state.reason(), "");
+        controller.log.add(object, 0, state.reason(), "");
     }
 }
 
 /// The last state in an event log of each element that is not up there.
-pub fn logged_states(fabric: &Fabric, log: &EventLog) -> BTreeMap<Element, State> {
+pub fn logged_states(fabric: &Fabric, log: &EventLog) -> BTreeMap<Element, Logged> {
     let ports = fabric.switch_ids().flat_map(|switch| {
         let ports = fabric.ports_of(switch);
         ports.map(move |port| Element::Port(SwitchPort { switch, port }))
@@ -150,10 +149,11 @@ pub fn logged_states(fabric: &Fabric, log: &EventLog) -> BTreeMap<Element, State
         if let (Some(element), Some(state), "") =
             (elements.get(&event.object), state, &*event.message)
         {
-            states.insert(*element, state);
+            let since = UNIX_EPOCH + Duration::from_millis(event.last_ms);
+            states.insert(*element, Logged { state, since });
         }
     }
-    states.retain(|_, state| *state != State::Up);
+    states.retain(|_, logged| logged.state != State::Up);
     states
 }
 

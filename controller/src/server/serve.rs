@@ -259,6 +259,9 @@ impl Server {
         // The task may have ended before.
         if !self.task.is_finished() && timeout(limit, &mut self.task).await.is_err() {
             tracing::warn!(timeout = ?limit, "stopped although clients have not read their answers");
+            self.task.abort();
+            // Another controller may take the socket then. The error says that the task was aborted.
+            let _ = (&mut self.task).await;
         }
     }
 }

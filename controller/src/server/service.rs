@@ -457,6 +457,18 @@ impl Control for ControlService {
         Ok(Response::new(job_of(self.controller.fabric(), &state)))
     }
 
+    async fn update_job(
+        &self,
+        request: Request<api::UpdateJobRequest>,
+    ) -> Result<Response<api::Job>, Status> {
+        let request = request.into_inner();
+        let controller = Arc::clone(&self.controller);
+        let updated =
+            to_the_end(async move { controller.update_job(&request.job, (&request).into()).await });
+        let state = updated.await??;
+        Ok(Response::new(job_of(self.controller.fabric(), &state)))
+    }
+
     async fn evict_member(
         &self,
         request: Request<api::EvictMemberRequest>,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tonic::{Code, Response, Status};
 use ultima_api::v1 as api;
 use ultima_planner::fabric::{self, Fabric};
+use ultima_planner::job::PolicyChange;
 use ultima_planner::ledger::Fill;
 
 use super::controller::Controller;
@@ -26,8 +27,10 @@ impl ControlService {
             members: it.members,
         };
         let resize: Vec<Resize> = request.resize.into_iter().map(resize).collect();
+        let update = request.update.iter().map(|it| (it.job.clone(), it.into()));
+        let update: Vec<(String, PolicyChange)> = update.collect();
         let forecast =
-            self.forecast(move |it| Ok(plan_jobs(it, &request.delete, &resize, &create)?));
+            self.forecast(move |it| Ok(plan_jobs(it, &request.delete, &update, &resize, &create)?));
         let forecast = forecast.await?;
         Ok(Response::new(
             self.plan(self.controller.fabric(), &forecast),

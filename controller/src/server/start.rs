@@ -188,21 +188,26 @@ pub async fn start(
     Ok(controller)
 }
 
-/// Connects to all switches. Those that do not answer count as down before anything is planned, so
-/// jobs that were rerouted around them stay so.
+impl Needs {
+    /// True if the controller starts without a switch that has failed so.
+    fn goes_on(self, error: &BringUpError) -> bool {
+        match self {
+            Needs::All => false,
+            Needs::Prompt => true,
+            Needs::Any => error.is_of_one_switch(),
+        }
+    }
+}
+
+/// Connects to all switches, and retries broken connections for `limit`. Switches that do not answer count as down before anything is
+/// planned, so jobs that were rerouted around them stay so.
 async fn connect(
     switches: &[ManagedSwitch],
     needs: Needs,
     limit: Duration,
     condition: &mut Condition,
 ) -> Result<BTreeMap<SwitchId, SwitchClient>, ServeError> {
-    let asked = switches.iter().map(|switch| async move {
-        match needs {
-            Needs::Prompt => switch.connect(limit).await,
-            // Nothing else retries before the switch has been brought up.
-            Needs::All | Needs::Any => switch.connect_first(limit).await,
-        }
-    });
+    let asked = switches.iter().map(|switch| switch.connect_first(limit));
     let (mut clients, mut refusal) = (BTreeMap::new(), None);
     for (switch, client) in switches.iter().zip(join_all(asked).await) {
         let error = match client {
@@ -212,12 +217,7 @@ async fn connect(
             }
             Err(error) => error,
         };
-        let goes_on = match needs {
-            Needs::All => false,
-            Needs::Prompt => true,
-            Needs::Any => error.is_of_one_switch(),
-        };
-        if !goes_on {
+        if !needs.goes_on(&error) {
             return Err(error.into());
         }
         tracing::warn!(%error, "starting without this switch");
@@ -233,58 +233,25 @@ async fn connect(
     }
 }
 
-/// Makes these switches match the desired state.
+/// Makes these switches match the desired state, and retries temporary failures for as long as `limit`. A switch that fails, and
+/// without which the controller starts, is left to its task; so is one that is not prompt.
 async fn bring_up(
     controller: &Controller,
     clients: BTreeMap<SwitchId, SwitchClient>,
     needs: Needs,
     limit: Duration,
 ) -> Result<(), BringUpError> {
-    match needs {
-        Needs::Prompt => {
-            bring_up_prompt(controller, clients, limit).await;
-            Ok(())
-        }
-        Needs::All => bring_up_each(controller, clients, limit, false).await,
-        Needs::Any => bring_up_each(controller, clients, limit, true).await,
-    }
-}
-
-/// Brings up each switch and retries temporary failures for as long as `limit`. With
-/// `goes_on`, a switch that still fails is left to its reconnect task.
-async fn bring_up_each(
-    controller: &Controller,
-    clients: BTreeMap<SwitchId, SwitchClient>,
-    limit: Duration,
-    goes_on: bool,
-) -> Result<(), BringUpError> {
     let desired = &controller.desired();
+    let all = match needs {
+        Needs::Prompt => limit,
+        // Installing a program may take a minute.
+        Needs::All | Needs::Any => Duration::MAX,
+    };
     let brought_up = clients.into_iter().map(|(id, client)| async move {
         let switch = &controller.switches[id.0];
-        match switch.bring_up_first(client, desired, limit).await {
-            Err(error) if goes_on && error.is_of_one_switch() => {
-                tracing::warn!(switch = switch.name(), %error, "not brought up yet");
-                switch.disconnect(error.to_string());
-                Ok(())
-            }
-            brought_up => brought_up,
-        }
-    });
-    try_join_all(brought_up).await?;
-    Ok(())
-}
-
-/// Continues without those that fail or take longer than `limit`. Their reconnect tasks retry.
-async fn bring_up_prompt(
-    controller: &Controller,
-    clients: BTreeMap<SwitchId, SwitchClient>,
-    limit: Duration,
-) {
-    let desired = &controller.desired();
-    let brought_up = clients.into_iter().map(|(id, client)| async move {
-        let switch = &controller.switches[id.0];
-        let problem = match timeout(limit, switch.bring_up(client, desired)).await {
-            Ok(Ok(())) => return,
+        let problem = match timeout(all, switch.bring_up_first(client, desired, limit)).await {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(error)) if !needs.goes_on(&error) => return Err(error),
             Ok(Err(error)) => error.to_string(),
             Err(_) => format!("not brought up within {} ms", limit.as_millis()),
         };
@@ -294,6 +261,7 @@ async fn bring_up_prompt(
             "starting without this switch"
         );
         switch.disconnect(problem);
+        Ok(())
     });
-    join_all(brought_up).await;
+    try_join_all(brought_up).await.map(drop)
 }

@@ -74,61 +74,36 @@ fn new_id() -> u64 {
 
 /// Error of a store.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // The messages say what the fields are.
 pub enum StoreError {
     /// The file is open in another process.
     #[error("{}: open in another process; stop the other controller, or pass another file with --state", path.display())]
-    InUse {
-        /// The file.
-        path: PathBuf,
-    },
+    InUse { path: PathBuf },
     /// The file cannot be opened.
     #[error("cannot open {}: {reason}; pass --state with a controller's store or a new file", path.display())]
-    Open {
-        /// The file.
-        path: PathBuf,
-        /// The reason.
-        reason: String,
-    },
+    Open { path: PathBuf, reason: String },
     /// The file is not a database.
     #[error("{} is not a store of Ultima; pass --state with a controller's store or a new file", path.display())]
-    NotAStore {
-        /// The file.
-        path: PathBuf,
-    },
+    NotAStore { path: PathBuf },
     /// The store has another format version.
     #[error(
         "{name}: store format {form} is unknown (this controller reads format {THIS_FORM}); start the version that wrote it, or pass another --state"
     )]
-    Form {
-        /// The store.
-        name: String,
-        /// Its format version.
-        form: String,
-    },
+    Form { name: String, form: String },
     /// A stored job cannot be read.
     #[error("{name}: job {id} cannot be read: {reason}")]
     Job {
-        /// The store.
         name: String,
-        /// The job's id.
         id: u16,
-        /// The reason.
         reason: serde_json::Error,
     },
     /// A stored job is encrypted with another secret.
     #[error("{name}: job {id} is encrypted; pass the --etcd-secret with which it was stored")]
-    Secret {
-        /// The store.
-        name: String,
-        /// The job's id.
-        id: u16,
-    },
+    Secret { name: String, id: u16 },
     /// The file cannot be read or written.
     #[error("{name}: {reason}; check the disk")]
     Io {
-        /// The file.
         name: String,
-        /// The reason.
         reason: Box<redb::Error>,
     },
     /// etcd does not answer, or rejects the request.

@@ -6,11 +6,10 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 use ultima_planner::fabric::{Fabric, SwitchId, SwitchPort, TrunkId};
 use ultima_planner::job::{
-    CounterIndex, Epoch, GroupId, Job, JobId, Member, Multicast, Refusal, ShareIndex, SourceIndex,
-    Weight,
+    CounterIndex, Epoch, GroupId, Job, JobId, JobPolicy, Member, Multicast, PolicyChange, Refusal,
+    ShareIndex, SourceIndex,
 };
 use ultima_planner::ledger::{self, Reserved};
-use ultima_planner::membership::Eviction;
 use ultima_planner::target::PortNumber;
 use ultima_planner::tree::JobTree;
 use ultima_wire::Key;
@@ -33,7 +32,7 @@ pub struct JobRecord {
     pub evict_after_s: u32,
     /// Seconds of Unix time.
     pub created_at: u64,
-    /// The idempotency key of the request that created it; 0 for none.
+    /// The job's uid; 0 in records of earlier versions.
     #[serde(default)]
     pub request: u64,
     /// The role and name of the client whose request created it; empty without TLS.
@@ -191,17 +190,24 @@ impl JobRecord {
                 .multicast
                 .as_ref()
                 .map(|it| MulticastRecord::new(fabric, it)),
-            loss_threshold: job.loss_threshold,
-            weight: job.weight.get(),
-            evict_after_s: job.eviction.seconds(),
+            loss_threshold: job.policy.loss_threshold,
+            weight: job.policy.weight.get(),
+            evict_after_s: job.policy.eviction.seconds(),
             created_at: job.created_at,
-            request: job.request,
+            request: job.uid,
             client: job.client.clone(),
             key: job.key,
             members: members.collect(),
             shares: shares.collect(),
             origin: None,
         }
+    }
+
+    /// Changes the job's policy.
+    pub fn set_policy(&mut self, policy: JobPolicy) {
+        self.loss_threshold = policy.loss_threshold;
+        self.weight = policy.weight.get();
+        self.evict_after_s = policy.eviction.seconds();
     }
 
     /// The numbers that the job has on the hosts and switches of `fabric`.
@@ -250,8 +256,11 @@ impl JobRecord {
             job: self.name.clone(),
             what: problem.to_string(),
         };
-        let weight = Weight::try_from(u32::from(self.weight)).map_err(unfit)?;
-        let eviction = Eviction::try_from(self.evict_after_s).map_err(unfit)?;
+        let policy = JobPolicy::default().with(PolicyChange {
+            loss_threshold: Some(self.loss_threshold),
+            weight: Some(self.weight.into()),
+            evict_after_s: Some(self.evict_after_s),
+        });
         let members = self.members.iter().map(member);
         let members = members.collect::<Result<Vec<Member>, _>>()?;
         let multicast = self
@@ -265,11 +274,9 @@ impl JobRecord {
             seed: self.seed,
             counter: CounterIndex(self.counter),
             multicast,
-            loss_threshold: self.loss_threshold,
-            weight,
-            eviction,
+            policy: policy.map_err(unfit)?,
             created_at: self.created_at,
-            request: self.request,
+            uid: self.request,
             client: self.client.clone(),
             key: self.key,
             members,

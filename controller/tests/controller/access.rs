@@ -186,7 +186,7 @@ async fn certificates_are_replaced_while_the_controller_serves() {
 }
 
 /// The roles that may make each call.
-const ROLES: [(&str, &str); 26] = [
+const ROLES: [(&str, &str); 27] = [
     ("Control/CreateJob", "operator"),
     ("Control/CreateJobs", "operator"),
     ("Control/DeleteJob", "operator"),
@@ -194,6 +194,7 @@ const ROLES: [(&str, &str); 26] = [
     ("Control/SetAdminState", "operator"),
     ("Control/ConfigurePorts", "operator"),
     ("Control/ResizeJob", "operator"),
+    ("Control/UpdateJob", "operator"),
     ("Control/EvictMember", "operator"),
     ("Control/CancelChange", "operator"),
     ("Control/ListJobs", "operator agent viewer"),

@@ -66,6 +66,7 @@ async fn start(target: Target) -> (Switch, Fabric, Handle) {
 fn spec() -> JobSpec {
     JobSpec {
         seed: Some(7),
+        request: 5,
         // Keys are random, and jobs are compared.
         sealed: false,
         ..JobSpec::new("train", ["h1", "h2", "h4"])

@@ -24,7 +24,7 @@ use ultima_api::v1::{
 use ultima_controller::server::{self, Config, Handle, ServeError};
 use ultima_controller::store::StoreError;
 use ultima_p4runtime::v1::Entity;
-use ultima_planner::job::JobSpec;
+use ultima_planner::job::{JobPolicy, JobSpec};
 use ultima_planner::membership::Eviction;
 
 use crate::chaos::{ChaosSwitch, Fault};
@@ -142,7 +142,10 @@ impl Site {
 fn spec(hosts: &[&str], eviction: Eviction) -> JobSpec {
     JobSpec {
         seed: Some(7),
-        eviction,
+        policy: JobPolicy {
+            eviction,
+            ..JobPolicy::default()
+        },
         sealed: true,
         ..JobSpec::new("train", hosts.iter().copied())
     }

@@ -7,12 +7,14 @@ use std::time::Duration;
 
 use ultima_api::client::Client;
 use ultima_api::v1::evict_member_request::Member;
+use ultima_planner::job::JobSpec;
 
 use crate::chaos::{CALLS, Call, FAULTS, Fault};
 use crate::several::{named, several};
 use crate::test_agents::TestAgents;
 use crate::testbed::{
     Danger, SPINE1, Testbed, check_jobs, is_whole_but, names, spec, spec_on, until, whole,
+    with_paths,
 };
 use ultima_testing::etcd::Etcd;
 
@@ -60,11 +62,15 @@ async fn with_every_fault(dangers: &[Danger], act: impl AsyncFn(Testbed, Fault, 
     several(cases).await;
 }
 
+async fn create(client: &Client, spec: JobSpec) {
+    let created = with_paths(async || client.create_job(&spec).await).await;
+    created.unwrap();
+}
+
 /// Creates a job that no operation affects.
 async fn keep(testbed: &mut Testbed, client: &Client) {
     let before = testbed.held();
-    let local = spec_on(KEPT, &["h1", "h2"]);
-    client.create_job(&local).await.unwrap();
+    create(client, spec_on(KEPT, &["h1", "h2"])).await;
     testbed.leave_alone(&before);
 }
 
@@ -75,7 +81,7 @@ async fn a_job_is_created_completely_or_not_at_all() {
         let (client, base) = (testbed.client("a").await, testbed.held());
         keep(&mut testbed, &client).await;
         testbed.fail(fault, danger);
-        let created = client.create_job(&spec("new")).await;
+        let created = with_paths(async || client.create_job(&spec("new")).await).await;
         let failed = testbed.has_failed();
         let jobs = match created {
             Ok(_) => vec![KEPT, "new"],
@@ -101,7 +107,7 @@ async fn jobs_of_one_request_are_created_together_or_not_at_all() {
             spec_on("row1", &["h2", "h7"]),
             spec_on("column0", &["h1", "h2"]),
         ];
-        let created = client.create_jobs(&together, None).await;
+        let created = with_paths(async || client.create_jobs(&together, None).await).await;
         let failed = testbed.has_failed();
         let mut jobs = vec![KEPT];
         if created.is_ok() {
@@ -120,7 +126,7 @@ async fn a_deleted_job_leaves_nothing_behind() {
         let handle = testbed.serve().await;
         let (client, base) = (testbed.client("a").await, testbed.held());
         keep(&mut testbed, &client).await;
-        client.create_job(&spec("old")).await.unwrap();
+        create(&client, spec("old")).await;
         testbed.fail(fault, danger);
         // Entries that stay on a switch are removed when it is back.
         client.delete_job("old").await.unwrap();
@@ -152,7 +158,7 @@ async fn jobs_leave_a_drained_spine() {
         client.drain("spine1", false).await.unwrap();
         keep(&mut testbed, &client).await;
         for name in ["one", "two"] {
-            client.create_job(&spec(name)).await.unwrap();
+            create(&client, spec(name)).await;
         }
         testbed.fail(fault, danger);
         client.drain("spine1", true).await.unwrap();
@@ -173,7 +179,7 @@ async fn jobs_leave_a_failed_spine() {
         let (client, base) = (testbed.client("a").await, testbed.held());
         keep(&mut testbed, &client).await;
         for name in ["one", "two"] {
-            client.create_job(&spec(name)).await.unwrap();
+            create(&client, spec(name)).await;
         }
         testbed.fail(fault, danger);
         testbed.switches[SPINE1].refuse(true);
@@ -194,7 +200,7 @@ async fn foreign_changes_are_reconciled() {
         let handle = testbed.serve().await;
         let (client, base) = (testbed.client("a").await, testbed.held());
         keep(&mut testbed, &client).await;
-        client.create_job(&spec("other")).await.unwrap();
+        create(&client, spec("other")).await;
         testbed.damage();
         testbed.fail(fault, danger);
         client.sync_fabric().await.unwrap();
@@ -214,7 +220,7 @@ async fn begins_anew(begin: impl Fn(&Testbed, usize)) {
         let handle = testbed.serve().await;
         let (client, base) = (testbed.client("a").await, testbed.held());
         keep(&mut testbed, &client).await;
-        client.create_job(&spec("other")).await.unwrap();
+        create(&client, spec("other")).await;
         let at = testbed.any_switch();
         let emptied = testbed.switches[at].state().emptied;
         testbed.fail_on(at, fault, danger);
@@ -268,7 +274,7 @@ async fn a_controller_removes_groups_of_another_program() {
     with_every_fault(&dangers, async |mut testbed, fault, danger| {
         let handle = testbed.serve().await;
         let (client, base) = (testbed.client("a").await, testbed.held());
-        client.create_job(&spec("other")).await.unwrap();
+        create(&client, spec("other")).await;
         handle.stop().await;
         for switch in &testbed.switches {
             switch.replace_program_alone();
@@ -290,7 +296,7 @@ async fn a_restarted_controller_reconciles_switches() {
         let base = testbed.held();
         let client = testbed.client("a").await;
         keep(&mut testbed, &client).await;
-        client.create_job(&spec("other")).await.unwrap();
+        create(&client, spec("other")).await;
         handle.stop().await;
         testbed.damage();
         testbed.fail(fault, danger);
@@ -319,7 +325,7 @@ async fn a_standby_takes_over_and_reconciles_switches() {
         let base = testbed.held();
         let second = testbed.serve_with(&etcd, "b").await;
         keep(&mut testbed, &client).await;
-        client.create_job(&spec("other")).await.unwrap();
+        create(&client, spec("other")).await;
         testbed.damage();
         testbed.fail(fault, danger);
         drop(first);
@@ -366,7 +372,7 @@ async fn resizes_and_evictions_complete_or_change_nothing() {
         let (client, base) = (testbed.client("a").await, testbed.held());
         keep(&mut testbed, &client).await;
         let (old, new) = (["h1", "h4", "h5"], ["h1", "h4", "h8"]);
-        client.create_job(&spec_on("train", &old)).await.unwrap();
+        create(&client, spec_on("train", &old)).await;
         let mut agents = TestAgents::default();
         for host in old {
             agents.join(&client, host).await;
@@ -376,9 +382,12 @@ async fn resizes_and_evictions_complete_or_change_nothing() {
         testbed.fail(fault, danger);
         let members = new.map(String::from);
         let wait = Duration::from_secs(60);
-        let resized = client
-            .resize_job("train", None, &members, wait, false)
-            .await;
+        let resize = async || {
+            client
+                .resize_job("train", None, &members, wait, false)
+                .await
+        };
+        let resized = with_paths(resize).await;
         let (mut epoch, mut now) = (1, old.to_vec());
         if resized.is_ok() {
             agents.join(&client, "h8").await;
@@ -392,7 +401,8 @@ async fn resizes_and_evictions_complete_or_change_nothing() {
         is_in(&client, epoch, &now).await;
 
         testbed.fail(fault, danger);
-        let evicted = client.evict("train", Member::Host("h4".into()), "").await;
+        let evict = async || client.evict("train", Member::Host("h4".into()), "").await;
+        let evicted = with_paths(evict).await;
         if evicted.is_ok() {
             (epoch, now) = (epoch + 1, [now[0], now[2]].to_vec());
             agents.run_in(epoch, &now).await;

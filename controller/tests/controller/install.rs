@@ -6,19 +6,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ultima_api::MacAddr;
+use ultima_api::client::Client;
 use ultima_controller::p4rt::{
     BATCH, Device, ELECTION_ID, Order, SwitchClient, WriteError, failed,
 };
 use ultima_controller::server::{self, Config, Handle};
-use ultima_p4runtime::v1::Update;
+use ultima_p4runtime::v1::{Update, update::Type};
 use ultima_planner::fabric::Fabric;
-use ultima_planner::job::{JobSpec, Weight};
+use ultima_planner::job::{Gather, JobPolicy, JobSpec, PolicyChange, Weight};
 use ultima_planner::plan::{Entity, table::Neighbor};
 use ultima_planner::program::Program;
 
 use crate::chaos::{Call, ChaosSwitch, Fault};
 use crate::several::several;
 use crate::target::{Target, on_each_target};
+use crate::testbed::until;
 
 on_each_target!(
     jobs_divide_a_trunks_rate,
@@ -89,7 +91,10 @@ async fn start_rated(target: Target) -> ([ChaosSwitch; 2], Handle) {
 fn across(name: &str, weight: u32) -> JobSpec {
     JobSpec {
         members: ["h1", "h3"].map(String::from).to_vec(),
-        weight: Weight::try_from(weight).unwrap(),
+        policy: JobPolicy {
+            weight: Weight::try_from(weight).unwrap(),
+            ..JobPolicy::default()
+        },
         ..spec(name)
     }
 }
@@ -169,6 +174,60 @@ async fn a_failed_write_leaves_right_rates() {
         (name, case)
     }))
     .await;
+}
+
+/// A policy changes with single updates: the job's row and the meters of shares. It is on no switch that is away, and comes there
+/// with it.
+#[tokio::test]
+async fn a_policy_changes_in_place() {
+    let (switches, handle) = start_with_two().await;
+    let controller = handle.controller();
+    let log = || switches.each_ref().map(|switch| switch.take_log());
+    let before = switches.each_ref().map(ChaosSwitch::updates);
+    let change = |weight, loss_threshold, evict_after_s| PolicyChange {
+        weight,
+        loss_threshold,
+        evict_after_s,
+    };
+    log();
+    let update = async |change| controller.update_job("one", change).await.unwrap();
+    let state = update(change(Some(4), Some(9), None)).await;
+    assert_eq!(state.status.as_ref().map(|it| it.conditions.len()), Some(0));
+    let shared = [TRUNK / 5, TRUNK / 5 * 4, TRUNK].map(|rate| Target::of_run().rate(rate));
+    for (switch, before) in switches.iter().zip(before) {
+        assert_eq!(rates(switch), shared);
+        assert_eq!(switch.updates() - before, 3, "a row and two meters");
+    }
+    let done = log();
+    let mut done = done.iter().flatten();
+    assert!(done.all(|done| done.kind == Type::Modify));
+    // The policy of evictions is the controller's alone. The same policy is no change.
+    let before = switches.each_ref().map(ChaosSwitch::updates);
+    update(change(None, None, Some(60))).await;
+    let state = update(change(Some(4), None, Some(60))).await;
+    let policy = state.job.policy;
+    assert_eq!((policy.loss_threshold, policy.eviction.seconds()), (9, 60));
+    assert_eq!(switches.each_ref().map(ChaosSwitch::updates), before);
+    let client = Client::connect(&handle.address().to_string()).await;
+    let events = client.unwrap().events("job/one").await.unwrap();
+    let changes = events.iter().filter(|event| event.reason == "Changed");
+    let changes: Vec<&str> = changes.map(|event| &*event.message).collect();
+    let change_to = |seconds| format!("weight 4, loss_threshold 9, evict_after_s {seconds}");
+    assert_eq!(changes, [change_to(0), change_to(60)]);
+    let refused = controller.update_job("one", change(Some(101), None, None));
+    let refused = refused.await.unwrap_err().to_string();
+    assert!(refused.contains("use 1 to 100"), "{refused}");
+
+    let clients = switches[0].streams();
+    switches[0].refuse(true);
+    switches[0].cut();
+    update(change(Some(1), Some(0), None)).await;
+    switches[0].refuse(false);
+    back(&handle, &switches[0], clients).await;
+    let halves = [TRUNK / 2, TRUNK / 2, TRUNK].map(|rate| Target::of_run().rate(rate));
+    for switch in &switches {
+        until(async || rates(switch) == halves).await;
+    }
 }
 
 /// Starts like [`start_rated`], with two jobs that share the trunk.
@@ -341,12 +400,20 @@ async fn a_repeated_request_is_the_same_job() {
     let created = controller.create_job(&keyed(5)).await.unwrap();
     let again = controller.create_job(&keyed(5)).await.unwrap();
     assert_eq!(created.job, again.job);
+    // A repeated request may come after an update.
+    let change = PolicyChange {
+        weight: Some(2),
+        ..PolicyChange::default()
+    };
+    let updated = controller.update_job("train", change).await.unwrap();
+    let again = controller.create_job(&keyed(5)).await.unwrap();
+    assert_eq!(updated.job, again.job);
     let others = [
         (keyed(6), "job train already exists"),
         (keyed(0), "job train already exists"),
         (
             JobSpec {
-                loss_threshold: 9,
+                gather: Gather::Unicast,
                 ..keyed(5)
             },
             "job train: this idempotency key has created job train with other settings",

@@ -1,4 +1,4 @@
-//! Random events in random order: jobs are created, deleted and resized; members join, run, die, disconnect, are suspected and
+//! Random events in random order: jobs are created, deleted, updated and resized; members join, run, die, disconnect, are suspected and
 //! evicted; elements are drained; switches fail, report ports as down, restart and get another program; another client removes
 //! entries; the controller restarts; and calls fail meanwhile. In the end switches match the plan by themselves, and staying
 //! members have run each operation in the same epoch.
@@ -34,6 +34,8 @@ enum Event {
     Create(&'static str, Vec<&'static str>),
     Delete(&'static str),
     Resize(&'static str, Vec<&'static str>),
+    /// Changes a job's weight and loss threshold.
+    Update(&'static str, u32),
     /// Evicts a random rank.
     Evict(&'static str, Index),
     /// All members that have a place in this epoch or the next one, and have not joined.
@@ -72,6 +74,7 @@ fn event() -> impl Strategy<Value = Event> {
         4 => (job(), hosts()).prop_map(|(job, hosts)| Event::Create(job, hosts)),
         2 => job().prop_map(Event::Delete),
         3 => (job(), hosts()).prop_map(|(job, hosts)| Event::Resize(job, hosts)),
+        2 => (job(), 1u32..4).prop_map(|(job, weight)| Event::Update(job, weight)),
         1 => (job(), any::<Index>()).prop_map(|(job, rank)| Event::Evict(job, rank)),
         2 => hosts().prop_map(|hosts| Event::Create(RUNS, hosts)),
         2 => hosts().prop_map(|hosts| Event::Resize(RUNS, hosts)),
@@ -98,6 +101,7 @@ fn event() -> impl Strategy<Value = Event> {
 struct Known {
     /// Its latest epoch.
     epoch: u32,
+    weight: u32,
     /// Its possible members: before and after the last accepted change.
     members: Vec<Vec<String>>,
 }
@@ -154,7 +158,7 @@ impl World {
             Event::Create(name, hosts) => {
                 let mut spec = spec_on(name, hosts);
                 if *name == RUNS {
-                    spec.eviction = Eviction::After(1);
+                    spec.policy.eviction = Eviction::After(1);
                 }
                 // A switch that is away until a later event delays the job.
                 let at_once = api::CreateJobRequest {
@@ -167,6 +171,7 @@ impl World {
                     *self.creations.entry(*name).or_default() += 1;
                     let known = Known {
                         epoch: job.epoch,
+                        weight: 1,
                         members: vec![hosts_of(&job.members)],
                     };
                     self.jobs.insert(*name, known);
@@ -185,6 +190,20 @@ impl World {
                 let resized = self.client.resize_job(name, None, &hosts, JOIN, false);
                 let resized = resized.await;
                 self.changes(name, resized);
+            }
+            Event::Update(name, weight) => {
+                let update = api::UpdateJobRequest {
+                    job: name.to_string(),
+                    weight: Some(*weight),
+                    loss_threshold: Some(10 * weight),
+                    evict_after_s: None,
+                };
+                // It waits for switches that are away no longer than the client.
+                let updated = self.client.update_job(update).await;
+                assert_eq!(updated.is_ok(), self.jobs.contains_key(name));
+                if let Some(known) = self.jobs.get_mut(name) {
+                    known.weight = *weight;
+                }
             }
             Event::Evict(name, rank) => {
                 if let Ok(job) = self.client.job(name).await {
@@ -295,6 +314,7 @@ impl World {
             let known = self.jobs.get_mut(&*job.name).expect("as all");
             assert!(job.epoch >= known.epoch, "{} goes back", job.name);
             known.epoch = job.epoch;
+            assert_eq!(job.weight, known.weight);
             let hosts = hosts_of(&job.members);
             assert!(
                 known.members.iter().any(|all| are_of(&hosts, all)),

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ultima_api::client::Client;
-use ultima_api::v1::MemberState;
+use ultima_api::v1::{self as api, MemberState};
 use ultima_controller::server::{self, Config, Handle, ServeError};
 use ultima_controller::store::StoreError;
 use ultima_p4runtime::v1::entity;
@@ -13,7 +13,7 @@ use ultima_planner::job::JobSpec;
 
 use crate::chaos::{Call, ChaosSwitch, Fault};
 use crate::target::{Target, on_each_target};
-use crate::testbed::until;
+use crate::testbed::{creation_plan, until};
 
 const TWO: &str = include_str!("../../../topologies/two-switches.yaml");
 
@@ -126,7 +126,15 @@ async fn a_restart_restores_jobs_and_members_and_writes_nothing() {
     }
     let first = seats.iter().find(|seat| seat.rank == 0).unwrap();
     before.leave(first.leave("train")).await.unwrap();
-    let mut job = before.job("train").await.unwrap();
+    let update = api::UpdateJobRequest {
+        job: "train".into(),
+        loss_threshold: Some(9),
+        weight: Some(7),
+        evict_after_s: Some(60),
+    };
+    let mut job = before.update_job(update).await.unwrap();
+    let policy = (job.loss_threshold, job.weight, job.evict_after_s);
+    assert_eq!(policy, (9, 7, 60));
     // This is not stored.
     job.members[0].gave_up = false;
     handle.stop().await;
@@ -211,7 +219,7 @@ async fn a_plan_names_a_switch_with_another_program() {
         switches[1].problem.contains("another P4 program")
     })
     .await;
-    let jobs = client.plan_jobs(&[], Vec::new(), &[spec("train")]).await;
+    let jobs = client.plan_jobs(creation_plan(&[spec("train")])).await;
     let fabric = client.plan_fabric(&text).await;
     for plan in [jobs, fabric] {
         let [s1, s2] = &plan.unwrap().switches[..] else {
@@ -436,9 +444,11 @@ async fn a_restart_with_another_fabric_moves_paths_and_shows_jobs_that_do_not_fi
     lacking.create_job(&spec("train")).await.unwrap_err();
     let both = [spec("train"), JobSpec::new("other", ["h1", "h2"])];
     lacking.create_jobs(&both, None).await.unwrap_err();
-    let deletion = lacking
-        .plan_jobs(&["train".into()], Vec::new(), &both)
-        .await;
+    let deletion = api::PlanJobsRequest {
+        delete: vec!["train".into()],
+        ..creation_plan(&both)
+    };
+    let deletion = lacking.plan_jobs(deletion).await;
     let refusals = deletion.unwrap().jobs.into_iter().map(|job| job.refusal);
     let refusals: Vec<String> = refusals.collect();
     assert!(

@@ -8,19 +8,19 @@ use std::time::Duration;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use tokio::task::JoinHandle;
-use ultima_api::client::{Client, JobWatch};
-use ultima_api::v1::membership_event::Kind;
+use ultima_api::client::{Client, ClientError, JobWatch};
+use ultima_api::v1::{self as api, membership_event::Kind};
 use ultima_controller::server::{
     self, CandidateHandle, Config, Controller, Handle, ServeError, Timers, serve_with_etcd,
 };
-use ultima_controller::store::{Store, StoreError};
+use ultima_controller::store::{Store, StoreError, etcd};
 use ultima_planner::fabric::damping::DampingConfig;
 use ultima_planner::job::JobSpec;
 use ultima_planner::membership;
 use ultima_testing::etcd::Etcd;
 
 use crate::chaos::{Call, ChaosSwitch, FAULTS, Fault, Hanging, Held};
-use crate::group;
+use crate::group::{self, LEASE};
 use crate::target::Target;
 
 /// Two spines and four leaves with two hosts each. The spines come first.
@@ -116,6 +116,14 @@ async fn lose_while_anything_hangs(all: Vec<Hanging>, controller: Arc<Mutex<Weak
     }
 }
 
+/// The request for a plan with these new jobs.
+pub fn creation_plan(specs: &[JobSpec]) -> api::PlanJobsRequest {
+    api::PlanJobsRequest {
+        create: specs.iter().map(Into::into).collect(),
+        ..api::PlanJobsRequest::default()
+    }
+}
+
 pub fn spec(name: &str) -> JobSpec {
     spec_on(name, &["h1", "h4", "h5", "h8"])
 }
@@ -144,6 +152,23 @@ pub fn until(mut condition: impl AsyncFnMut() -> bool) -> impl Future<Output = (
         let in_time = tokio::time::timeout(FOREVER, comes_true).await;
         in_time.unwrap_or_else(|_| panic!("the condition at {caller} is never true"));
     }
+}
+
+/// Repeats a request that is refused because no path leads to a host: on a busy machine, a late heartbeat makes a switch count as down
+/// for a moment. Such a request does nothing.
+pub async fn with_paths<T>(
+    ask: impl AsyncFn() -> Result<T, ClientError>,
+) -> Result<T, ClientError> {
+    let mut answer = None;
+    until(async || {
+        let answered = ask().await;
+        let no_path = |error: &ClientError| error.to_string().contains("no path leads from");
+        let is_refused = answered.as_ref().is_err_and(no_path);
+        answer = Some(answered);
+        !is_refused
+    })
+    .await;
+    answer.unwrap()
 }
 
 /// Waits for an event of a job. Returns the kinds of the events up to it.
@@ -261,14 +286,25 @@ impl Testbed {
     /// Starts a controller that shares etcd with others of this testbed.
     pub async fn serve_with(&self, etcd: &Etcd, name: &str) -> CandidateHandle {
         let prefix = self.folder.path().file_name().unwrap();
-        let store = group::cluster(etcd.endpoints(), prefix.to_str().unwrap());
+        let store = etcd::Config {
+            // Many cases share the processor, and none may lose the lead for that.
+            lease: 3 * LEASE,
+            ..group::cluster(etcd.endpoints(), prefix.to_str().unwrap())
+        };
         serve_with_etcd(self.config(name), store, None)
             .await
             .unwrap()
     }
 
     pub async fn client(&self, name: &str) -> Client {
-        Client::connect(&self.address(name)).await.unwrap()
+        // On a busy machine, the controller may not say its role in time.
+        let mut client = None;
+        until(async || {
+            client = Client::connect(&self.address(name)).await.ok();
+            client.is_some()
+        })
+        .await;
+        client.unwrap()
     }
 
     /// Waits until no call hangs.

@@ -15,7 +15,7 @@ use ultima_planner::job::{Gather, JobSpec};
 use crate::chaos::wire::Wire;
 use crate::chaos::{Call, ChaosSwitch, Fault};
 use crate::target::Target;
-use crate::testbed::until;
+use crate::testbed::{creation_plan, until};
 
 const TICK: Duration = Duration::from_millis(5);
 
@@ -93,7 +93,7 @@ async fn a_job_waits_for_an_unreachable_switch() {
         ..near.clone()
     };
     let both = [far.clone(), near.clone()];
-    let plan = client.plan_jobs(&[], Vec::new(), &both).await.unwrap();
+    let plan = client.plan_jobs(creation_plan(&both)).await.unwrap();
     assert!(plan.jobs.iter().all(|it| it.refusal.is_empty()), "{plan:?}");
     let at_once = api::CreateJobRequest {
         wait_ms: Some(0),

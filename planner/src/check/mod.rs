@@ -6,11 +6,13 @@
 
 mod diagnose;
 mod evidence;
+mod mesh;
 #[cfg(test)]
 mod tests;
 
 pub use diagnose::{diagnose, unreachable};
 pub use evidence::{Counted, End, Evidence, Port, Step};
+pub use mesh::{Mesh, Reports, SilentPaths, received, silent_paths};
 
 use std::collections::HashMap;
 

@@ -8,7 +8,8 @@ use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::{
-    DEFAULT_LOSS_THRESHOLD, DEFAULT_SEALED, Gather, GridSpec, JobRequest, JobSpec, Refusal, Weight,
+    DEFAULT_LOSS_THRESHOLD, DEFAULT_SEALED, Gather, GridSpec, JobPolicy, JobRequest, JobSpec,
+    PolicyChange, Refusal,
 };
 use crate::membership::Eviction;
 use crate::yaml;
@@ -132,16 +133,17 @@ pub(super) fn check(file: JobFile) -> Result<JobRequest, Refusal> {
         groups,
         _status: _,
     } = file;
-    let weight = weight.map(Weight::try_from).transpose()?;
-    let eviction = evict_after_s.map(Eviction::try_from).transpose()?;
+    let policy = PolicyChange {
+        loss_threshold: Some(loss_threshold),
+        weight,
+        evict_after_s,
+    };
     let spec = JobSpec {
         name,
         members,
         gather: gather.into(),
         seed,
-        loss_threshold,
-        weight: weight.unwrap_or_default(),
-        eviction: eviction.unwrap_or_default(),
+        policy: JobPolicy::default().with(policy)?,
         sealed,
         created_at: 0,
         request: 0,

@@ -34,7 +34,7 @@ impl GridSpec {
             );
             return Err(Refusal::invalid("groups", message));
         }
-        if whole.eviction != Eviction::Never {
+        if whole.policy.eviction != Eviction::Never {
             let message = "the members of a grid cannot change; leave evict_after_s out";
             return Err(Refusal::invalid("evict_after_s", message));
         }
@@ -136,6 +136,7 @@ impl GridSpec {
 
 #[cfg(test)]
 mod tests {
+    use super::super::JobPolicy;
     use super::*;
 
     fn whole(name: &str, members: &[&str]) -> JobSpec {
@@ -192,7 +193,10 @@ mod tests {
         assert!(said(whole(&long, &four), 2).contains("invalid name"));
         assert!(GridSpec::new(whole("train", &["a", "a", "b", "b"]), 2).is_ok());
         let evicts = JobSpec {
-            eviction: Eviction::After(5),
+            policy: JobPolicy {
+                eviction: Eviction::After(5),
+                ..JobPolicy::default()
+            },
             ..whole("train", &four)
         };
         assert!(said(evicts, 2).contains("the members of a grid cannot change"));

@@ -94,6 +94,67 @@ impl From<Gather> for v1::Gather {
     }
 }
 
+/// The settings of a job that can change while its members run: members do not know them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JobPolicy {
+    /// Losses of one operation at one hop at which the switch reports it, once; 0 for never.
+    pub loss_threshold: u32,
+    /// The job's share of ports that it shares with other jobs.
+    pub weight: Weight,
+    /// When a suspected member is evicted.
+    pub eviction: Eviction,
+}
+
+impl Default for JobPolicy {
+    fn default() -> Self {
+        JobPolicy {
+            loss_threshold: DEFAULT_LOSS_THRESHOLD,
+            weight: Weight::default(),
+            eviction: Eviction::default(),
+        }
+    }
+}
+
+/// Values that a request or a file gives; none for those that it leaves out.
+#[derive(Clone, Copy, Debug, Default)]
+#[allow(missing_docs)] // As in `CreateJobRequest`.
+pub struct PolicyChange {
+    pub loss_threshold: Option<u32>,
+    pub weight: Option<u32>,
+    pub evict_after_s: Option<u32>,
+}
+
+impl From<&v1::UpdateJobRequest> for PolicyChange {
+    fn from(request: &v1::UpdateJobRequest) -> Self {
+        PolicyChange {
+            loss_threshold: request.loss_threshold,
+            weight: request.weight,
+            evict_after_s: request.evict_after_s,
+        }
+    }
+}
+
+impl JobPolicy {
+    /// This policy with other values.
+    ///
+    /// # Errors
+    /// A value is out of range.
+    pub fn with(self, change: PolicyChange) -> Result<Self, Refusal> {
+        let PolicyChange {
+            loss_threshold,
+            weight,
+            evict_after_s,
+        } = change;
+        let weight = weight.map(Weight::try_from).transpose()?;
+        let eviction = evict_after_s.map(Eviction::try_from).transpose()?;
+        Ok(JobPolicy {
+            loss_threshold: loss_threshold.unwrap_or(self.loss_threshold),
+            weight: weight.unwrap_or(self.weight),
+            eviction: eviction.unwrap_or(self.eviction),
+        })
+    }
+}
+
 /// A user's request for a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobSpec {
@@ -106,12 +167,8 @@ pub struct JobSpec {
     pub gather: Gather,
     /// Seed of everything random that members must agree on; by default the controller draws one.
     pub seed: Option<u64>,
-    /// Losses of one operation at one hop at which the switch reports it, once; 0 for never.
-    pub loss_threshold: u32,
-    /// The job's share of ports that it shares with other jobs.
-    pub weight: Weight,
-    /// When a suspected member is evicted.
-    pub eviction: Eviction,
+    /// The settings that can change later.
+    pub policy: JobPolicy,
     /// True if members seal their packets.
     pub sealed: bool,
     /// When the controller took the request, in seconds of Unix time; clients do not say.
@@ -133,9 +190,7 @@ impl JobSpec {
             members: members.into_iter().map(Into::into).collect(),
             gather: Gather::default(),
             seed: None,
-            loss_threshold: DEFAULT_LOSS_THRESHOLD,
-            weight: Weight::default(),
-            eviction: Eviction::default(),
+            policy: JobPolicy::default(),
             sealed: DEFAULT_SEALED,
             created_at: 0,
             request: 0,
@@ -151,9 +206,9 @@ impl From<&JobSpec> for CreateJobRequest {
             members: spec.members.clone(),
             gather: v1::Gather::from(spec.gather).into(),
             seed: spec.seed,
-            loss_threshold: Some(spec.loss_threshold),
-            weight: Some(spec.weight.get().into()),
-            evict_after_s: spec.eviction.seconds(),
+            loss_threshold: Some(spec.policy.loss_threshold),
+            weight: Some(spec.policy.weight.get().into()),
+            evict_after_s: spec.policy.eviction.seconds(),
             sealed: Some(spec.sealed),
             idempotency_key: spec.request,
             wait_ms: None,
@@ -285,15 +340,12 @@ pub struct Job {
     /// The multicast group and tree; none if the job gathers by unicast.
     pub multicast: Option<Multicast>,
     /// As in [`JobSpec`].
-    pub loss_threshold: u32,
-    /// As in [`JobSpec`].
-    pub weight: Weight,
-    /// As in [`JobSpec`].
-    pub eviction: Eviction,
+    pub policy: JobPolicy,
     /// As in [`JobSpec`].
     pub created_at: u64,
-    /// As in [`JobSpec`].
-    pub request: u64,
+    /// Identifies the job among all jobs of this name, in all its epochs: the idempotency key of its request, or a random number
+    /// of the controller if that had none.
+    pub uid: u64,
     /// As in [`JobSpec`].
     pub client: String,
     /// The key of this epoch; none if the job is not sealed.

@@ -25,8 +25,11 @@ fn reads_yaml() {
     let expected = JobSpec {
         gather: Gather::Unicast,
         seed: Some(7),
-        weight: Weight(100),
-        eviction: Eviction::After(5),
+        policy: JobPolicy {
+            weight: Weight(100),
+            eviction: Eviction::After(5),
+            ..JobPolicy::default()
+        },
         sealed: true,
         ..spec(&["h1", "h2"])
     };

@@ -113,7 +113,7 @@ impl Ledger {
         let multicast = match spec.gather {
             Gather::Unicast => None,
             Gather::Multicast => {
-                let tree = JobTree::choose(fabric, routes, &self.load, spec.weight, &homes);
+                let tree = JobTree::choose(fabric, routes, &self.load, spec.policy.weight, &homes);
                 Some(Multicast {
                     group: GroupId(group),
                     // The members reach each other only through other members' switches.
@@ -128,11 +128,9 @@ impl Ledger {
             seed: spec.seed.unwrap_or(seed),
             counter: CounterIndex(counter),
             multicast,
-            loss_threshold: spec.loss_threshold,
-            weight: spec.weight,
-            eviction: spec.eviction,
+            policy: spec.policy,
             created_at: spec.created_at,
-            request: spec.request,
+            uid: spec.request,
             client: spec.client.clone(),
             key: spec.sealed.then(key::draw),
             members,
@@ -231,7 +229,7 @@ impl Ledger {
         self.members.extend(&job.members);
         self.each_number(fabric, job, Numbers::take);
         if let Some(tree) = job.tree() {
-            self.load.add(tree, job.weight);
+            self.load.add(tree, job.policy.weight);
         }
         for (switch, plan) in plan {
             let usage = &mut self.switches[switch.0].usage;
@@ -247,7 +245,7 @@ impl Ledger {
         }
         self.each_number(fabric, job, Numbers::give_back);
         if let Some(tree) = job.tree() {
-            self.load.remove(tree, job.weight);
+            self.load.remove(tree, job.policy.weight);
         }
         for (switch, plan) in plan {
             let usage = &mut self.switches[switch.0].usage;

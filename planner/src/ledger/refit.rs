@@ -135,7 +135,7 @@ impl Ledger {
                 }
             };
             if !is_good {
-                let other = JobTree::choose(fabric, routes, &self.load, job.weight, &homes);
+                let other = JobTree::choose(fabric, routes, &self.load, job.policy.weight, &homes);
                 *tree = other.ok_or_else(|| no_tree(fabric, &job.members))?;
             }
         }

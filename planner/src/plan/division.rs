@@ -31,7 +31,7 @@ pub fn divide<'a>(
                 Some((whole, Vec::new()))
             });
             if let Some((_, sharing)) = sharing {
-                sharing.push((*share, &job.name, job.weight.get().into()));
+                sharing.push((*share, &job.name, job.policy.weight.get().into()));
             }
         }
     }

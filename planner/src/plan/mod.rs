@@ -186,7 +186,7 @@ fn on_switch(fabric: &Fabric, job: &Job, switch: SwitchId, through: &Through) ->
         job: job.id,
         counter: job.counter,
         group,
-        loss_threshold: job.loss_threshold,
+        loss_threshold: job.policy.loss_threshold,
     }));
     plan
 }

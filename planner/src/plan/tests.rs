@@ -5,7 +5,7 @@ use ultima_p4runtime::tofino::{Packing, TofinoProgram};
 
 use super::*;
 use crate::fabric::{self, Health, HostId, SwitchPort};
-use crate::job::{Gather, JobSpec, Rank, RefusalKind, Weight};
+use crate::job::{Gather, JobPolicy, JobSpec, Rank, RefusalKind, Weight};
 use crate::program::Program;
 use crate::target::{ProgramForm, Target};
 use crate::testing::{Planned, Site, spec};
@@ -268,7 +268,10 @@ fn jobs_divide_shared_ports() {
     let mut site = Site::new(fabric.clone());
     let (one, _) = site.add(&spec("one", &["h1", "h3"]));
     let (two, _) = site.add(&JobSpec {
-        weight: Weight::try_from(3).unwrap(),
+        policy: JobPolicy {
+            weight: Weight::try_from(3).unwrap(),
+            ..JobPolicy::default()
+        },
         ..spec("two", &["h2", "h4"])
     });
     let (three, _) = site.add(&spec("three", &["h1", "h2"]));

@@ -141,7 +141,7 @@ pub async fn evict_all(
             // The request may have waited for other changes.
             let (mut suspicion, now) = (record.suspicion.clone(), Instant::now());
             suspicion.update(&registry.seen(&controller.sessions, record), now);
-            let bound = record.job.eviction.bound();
+            let bound = record.job.policy.eviction.bound();
             let still = bound.map(|bound| suspicion.overdue(bound, now));
             let still = still.unwrap_or_default();
             gone.retain(|(rank, _)| still.binary_search(rank).is_ok());

@@ -172,7 +172,7 @@ fn scan(controller: &Controller, id: JobId, now: Instant) -> Scan {
     };
     // A change in progress or a requested eviction takes precedence; its end triggers a scan.
     let is_free = !is_changing && record.change.is_none() && !record.is_evicting;
-    let bound = record.job.eviction.bound().filter(|_| is_free);
+    let bound = record.job.policy.eviction.bound().filter(|_| is_free);
     scan.due = record.suspicion.due(bound, now);
     let Some(bound) = bound else {
         return scan;
@@ -201,7 +201,7 @@ async fn evict_suspects(controller: &Arc<Controller>, id: JobId, ranks: &[Rank])
         let registry = controller.registry();
         registry
             .get(id)
-            .map_or(0, |record| record.job.eviction.seconds())
+            .map_or(0, |record| record.job.policy.eviction.seconds())
     };
     let why = format!("it was suspected for {seconds} s");
     let gone = ranks.iter().map(|rank| (*rank, why.clone())).collect();

@@ -251,12 +251,10 @@ pub fn next_spec(
         members: hosts.iter().map(host).collect(),
         gather: job.gather(),
         seed: Some(job.seed),
-        loss_threshold: job.loss_threshold,
-        weight: job.weight,
-        eviction: job.eviction,
+        policy: job.policy,
         sealed: job.key.is_some(),
         created_at: job.created_at,
-        request: job.request,
+        request: job.uid,
         client: job.client.clone(),
     };
     Ok((spec, epoch))

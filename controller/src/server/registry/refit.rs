@@ -145,6 +145,9 @@ impl Registry {
         let Some(record) = self.jobs.get_mut(&job.id) else {
             return;
         };
+        // It may have changed during the reroute.
+        let policy = record.job.policy;
+        let job = Job { policy, ..job };
         // There may be no room, but the switches have it.
         self.ledger.remove(fabric, &record.job, &record.plan);
         self.ledger.take(fabric, &job, &plan);

@@ -24,8 +24,8 @@ const RECONNECT: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 impl ManagedSwitch {
-    /// Connects as primary. [`bring_up`](Self::bring_up) must follow before the connection is used.
-    pub async fn connect(&self, limit: Duration) -> Result<SwitchClient, BringUpError> {
+    /// Connects as primary.
+    async fn connect(&self, limit: Duration) -> Result<SwitchClient, BringUpError> {
         self.connect_by(Deadline::after(limit)).await
     }
 
@@ -44,7 +44,7 @@ impl ManagedSwitch {
 
     /// [Installs](Self::load) the program, and [makes](Self::come_up) the switch match the desired
     /// state.
-    pub async fn bring_up(
+    async fn bring_up(
         &self,
         client: SwitchClient,
         desired: &Desired<'_>,
@@ -56,6 +56,7 @@ impl ManagedSwitch {
     }
 
     /// Connects as primary when the controller starts, and retries broken connections for `limit`.
+    /// [`bring_up_first`](Self::bring_up_first) must follow before the connection is used.
     pub async fn connect_first(&self, limit: Duration) -> Result<SwitchClient, BringUpError> {
         let deadline = Deadline::after(limit);
         let connect = || self.connect_by(deadline);

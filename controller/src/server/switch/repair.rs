@@ -102,6 +102,13 @@ impl ManagedSwitch {
         }
         let jobs = desired.jobs_on(self.id);
         let had = self.with_state(|state| state.jobs.clone());
+        let has_other = |(id, plan): (&JobId, &Arc<JobPlan>)| {
+            had.get(id).is_some_and(|it| !Arc::ptr_eq(it, plan))
+        };
+        // A comparison changes single entries.
+        if jobs.iter().any(has_other) {
+            return self.reconcile(client, desired).await.map(drop);
+        }
         let is_in = |all: &JobPlans, (id, plan): &(&JobId, &Arc<JobPlan>)| {
             all.get(id).is_some_and(|it| Arc::ptr_eq(it, plan))
         };

@@ -27,6 +27,7 @@ const MAX_ANSWER: usize = 256 << 20;
 
 /// Error of etcd.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // The messages say what the fields are.
 pub enum EtcdError {
     /// A member's address is malformed.
     #[error("{name}: {endpoint}: {reason}; expected HOST:PORT")]
@@ -35,7 +36,6 @@ pub enum EtcdError {
         name: String,
         /// The member.
         endpoint: String,
-        /// The reason.
         reason: String,
     },
     /// No member answers. It is not known whether etcd has executed the call, and another attempt may succeed.
@@ -59,9 +59,7 @@ pub enum EtcdError {
     /// The password's file cannot be read.
     #[error("cannot read the password of etcd's user from {}: {reason}", path.display())]
     Password {
-        /// The file.
         path: PathBuf,
-        /// The reason.
         reason: std::io::Error,
     },
     /// Another program writes to the same keys.

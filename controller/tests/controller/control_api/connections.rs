@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::mpsc;
 use tonic::transport::Endpoint;
 use ultima_api::address::Listen;
@@ -181,6 +181,18 @@ async fn the_control_api_is_served_on_a_unix_socket() {
         "{error}"
     );
     assert!(client.jobs().await.unwrap().is_empty());
+    // A client that cannot receive its answer keeps no socket: it opens no window for the metrics (RFC 9113, 6.5.2 and 6.9).
+    let mut stuck = UnixStream::connect(&path).await.unwrap();
+    let settings = b"\x00\x00\x06\x04\x00\x00\x00\x00\x00\x00\x04\x00\x00\x00\x00";
+    let headers = b"\x00\x00\x0f\x01\x05\x00\x00\x00\x01\x82\x86\x04\x08/metrics\x01\x01a";
+    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    let request = [&preface[..], settings, headers].concat();
+    stuck.write_all(&request).await.unwrap();
+    let mut answer = Vec::new();
+    // The status 200 is one byte (RFC 7541, appendix A).
+    while !answer.contains(&0x88) {
+        assert_ne!(stuck.read_buf(&mut answer).await.unwrap(), 0);
+    }
     handle.stop().await;
     assert!(!path.exists());
     let error = Client::connect(&address).await.unwrap_err().to_string();

@@ -12,6 +12,7 @@ use ultima_planner::job::{Gather, JobSpec};
 
 use super::{refusal, spec, start, start_with};
 use crate::target::{Target, on_each_target};
+use crate::testbed::creation_plan;
 
 on_each_target!(
     jobs_are_created_listed_shown_and_deleted,
@@ -157,7 +158,7 @@ async fn a_rejection_names_the_invalid_field() {
         let refused = client.create_job(&spec).await;
         assert_eq!(field(refused.clone()), wanted);
         // A plan reports the same.
-        let plan = client.plan_jobs(&[], vec![], &[spec]).await.unwrap();
+        let plan = client.plan_jobs(creation_plan(&[spec])).await.unwrap();
         let code = Code::from_i32(plan.jobs[0].refused_code);
         assert_eq!(code, refusal(refused).0);
         let planned = plan.jobs[0].refused_field.clone();

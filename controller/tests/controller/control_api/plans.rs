@@ -43,8 +43,14 @@ async fn a_plan_shows_the_effect_of_a_resize() {
         job_id: job.id,
         ..api::ResizeJobRequest::default()
     };
-    let more = vec![resize(&["h1", "h2", "h3"])];
-    let plan = client.plan_jobs(&[], more, &[]).await.unwrap();
+    let planned = async |resize| {
+        let request = api::PlanJobsRequest {
+            resize: vec![resize],
+            ..api::PlanJobsRequest::default()
+        };
+        client.plan_jobs(request).await.unwrap()
+    };
+    let plan = planned(resize(&["h1", "h2", "h3"])).await;
     let next = plan.jobs[0].job.as_ref().expect("it would be granted");
     assert_eq!((next.epoch, next.members.len()), (2, 3));
     let differences = &plan.switches[0].differences;
@@ -55,8 +61,24 @@ async fn a_plan_shows_the_effect_of_a_resize() {
     assert!(!differences.is_empty());
     assert_eq!(client.job("train").await.unwrap(), job, "nothing was done");
 
+    let update = api::PlanJobsRequest {
+        update: vec![api::UpdateJobRequest {
+            job: "train".into(),
+            loss_threshold: Some(9),
+            ..api::UpdateJobRequest::default()
+        }],
+        ..api::PlanJobsRequest::default()
+    };
+    let plan = client.plan_jobs(update).await.unwrap();
+    assert_eq!(plan.jobs[0].job.as_ref().unwrap().loss_threshold, 9);
+    let [row] = &plan.switches[0].differences[..] else {
+        panic!("the job's row alone: {plan:?}")
+    };
+    assert!(row.held.is_some() && row.wanted.is_some());
+    assert_eq!(client.job("train").await.unwrap(), job, "nothing was done");
+
     let refused = async |resize, why: &str| {
-        let plan = client.plan_jobs(&[], vec![resize], &[]).await.unwrap();
+        let plan = planned(resize).await;
         let [planned] = &plan.jobs[..] else {
             panic!("one job: {plan:?}")
         };

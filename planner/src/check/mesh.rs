@@ -1,13 +1,14 @@
-//! The paths that a check tests, and their results.
+//! The paths that a check tests, their results, and those to examine.
 //!
 //! Testing all pairs grows with the square of the members. In a large job each member therefore
 //! sends to only some others, so that packets and results grow linearly.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use ultima_api::v1::RoundReport;
-use ultima_planner::check::{Path, PathCount};
-use ultima_planner::job::Rank;
+use ultima_api::v1::{Heard, RoundReport};
+
+use super::{Path, PathCount};
+use crate::job::Rank;
 
 /// Up to this many members send to all others. In a larger job each sends to one less than this,
 /// and this many send to the group.
@@ -110,10 +111,66 @@ impl Mesh<'_> {
     }
 }
 
+/// A sender's silent unicast path, or all of its silent multicast paths: one round examines these
+/// together.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SilentPaths {
+    /// The sender.
+    pub from: Rank,
+    /// True for the multicast paths.
+    pub by_group: bool,
+    /// True if only full packets are lost.
+    pub full: bool,
+    /// The receivers.
+    pub to: BTreeSet<Rank>,
+}
+
+fn report_of(reports: &Reports, path: Path) -> Option<&Heard> {
+    reports
+        .get(&path.to)?
+        .heard
+        .iter()
+        .find(|heard| heard.source == u32::from(path.from.0) && heard.by_group == path.by_group)
+}
+
+/// The packets that were received over a path.
+pub fn received(reports: &Reports, path: Path) -> u32 {
+    report_of(reports, path).map_or(0, |heard| heard.packets)
+}
+
+/// The silent paths to examine, by sender. Unicast paths are examined one at a time, so that counts
+/// belong to one path.
+pub fn silent_paths(results: &[PathCount]) -> BTreeSet<SilentPaths> {
+    let mut by_group: BTreeMap<(Rank, bool), BTreeSet<Rank>> = BTreeMap::new();
+    let mut all_silent = BTreeSet::new();
+    for result in results
+        .iter()
+        .filter(|w| w.short_received == 0 || w.full_received == 0)
+    {
+        let full = result.short_received > 0;
+        let Path { from, to, .. } = result.path;
+        if result.path.by_group {
+            by_group.entry((from, full)).or_default().insert(to);
+        } else {
+            all_silent.insert(SilentPaths {
+                from,
+                by_group: false,
+                full,
+                to: BTreeSet::from([to]),
+            });
+        }
+    }
+    all_silent.extend(by_group.into_iter().map(|((from, full), to)| SilentPaths {
+        from,
+        by_group: true,
+        full,
+        to,
+    }));
+    all_silent
+}
+
 #[cfg(test)]
 mod tests {
-    use ultima_api::v1::Heard;
-
     use super::*;
 
     fn ranks(members: u16) -> Vec<Rank> {

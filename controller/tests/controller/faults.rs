@@ -62,9 +62,11 @@ async fn with_every_fault(dangers: &[Danger], act: impl AsyncFn(Testbed, Fault, 
     several(cases).await;
 }
 
+/// Creates a job, and waits until it is ready, however long that takes.
 async fn create(client: &Client, spec: JobSpec) {
     let created = with_paths(async || client.create_job(&spec).await).await;
-    created.unwrap();
+    let job = created.unwrap();
+    until(async || client.job(&job.name).await.unwrap().ready).await;
 }
 
 /// Creates a job that no operation affects.

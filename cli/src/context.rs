@@ -6,6 +6,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, anyhow, bail};
+use clap_complete::{ArgValueCandidates, CompletionCandidate};
 use serde::Deserialize;
 
 /// The environment variable with the file's path.
@@ -49,6 +50,14 @@ pub fn find(name: Option<&str>) -> Result<Option<Context>> {
         Err(error) if error.kind() == ErrorKind::NotFound && name.is_none() => Ok(None),
         Err(error) => Err(error).with_context(|| path.display().to_string()),
     }
+}
+
+/// Completes the names of all contexts.
+pub fn candidates() -> ArgValueCandidates {
+    ArgValueCandidates::new(|| {
+        let names = names().unwrap_or_default().into_iter();
+        names.map(CompletionCandidate::new).collect()
+    })
 }
 
 /// The names of all contexts.

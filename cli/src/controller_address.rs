@@ -31,7 +31,7 @@ pub struct ControllerAddress {
         global = true,
         value_name = "NAME",
         conflicts_with = "controller",
-        add = crate::names::contexts()
+        add = crate::context::candidates()
     )]
     context: Option<String>,
     /// Use TLS. The file has the certificates of the authorities of controllers, in PEM format

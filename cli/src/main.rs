@@ -32,6 +32,7 @@ mod process;
 mod runtime;
 mod text;
 mod view;
+mod which;
 
 /// AllReduce for distributed training that ends on time; P4 switches multicast its second half
 #[derive(Parser)]

@@ -12,10 +12,9 @@ use ultima_api::client::Client;
 use ultima_api::{Line as GridLine, v1 as api};
 use ultima_lab::LabName;
 
-use crate::context;
 use crate::controller_address::ControllerAddress;
 use crate::listing::{Kind, listing};
-use crate::objects::Which;
+use crate::which::Which;
 
 /// A shell waits no longer.
 const BOUND: Duration = Duration::from_millis(500);
@@ -235,11 +234,6 @@ pub fn members() -> ArgValueCandidates {
         let ranks = members.iter().map(|it| it.rank.to_string());
         hosts.chain(ranks).collect()
     })
-}
-
-/// Contexts of the configuration file.
-pub fn contexts() -> ArgValueCandidates {
-    candidates(|_| context::names().unwrap_or_default())
 }
 
 fn running() -> Vec<LabName> {

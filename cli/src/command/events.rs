@@ -5,13 +5,12 @@ use std::process::ExitCode;
 use anyhow::Result;
 use ultima_api::client::Client;
 
-use super::get;
 use crate::controller_address::ControllerAddress;
 use crate::listing::{self, Kind};
 use crate::names;
-use crate::objects::Which;
 use crate::runtime::run_beside;
 use crate::view::{Row, View};
+use crate::which::Which;
 
 /// List recent events: members that join, leave or are suspected, reroutes, lost switches, ports and links, drains
 ///
@@ -56,5 +55,5 @@ pub async fn show(client: &Client, of: &[Which], view: &View) -> Result<ExitCode
         events.rows.retain(is_of);
         Ok(events)
     };
-    get::show_all(&[], view, list).await
+    view.show_until_interrupted(&[], list).await
 }

@@ -19,7 +19,7 @@ use ultima_planner::program::Program;
 use ultima_planner::routing::Routes;
 
 use super::desired::{check_names, compare};
-use super::job::named;
+use super::jobs_of::named;
 use super::resume::asked;
 use super::wait::{self, Bound};
 use super::{dot, outcome, refusal};

@@ -7,11 +7,11 @@ use ultima_api::client::Client;
 
 use super::events;
 use crate::controller_address::ControllerAddress;
-use crate::exit::Exit;
 use crate::listing::{Kind, listing};
-use crate::objects::{Objects, Which};
+use crate::objects::Objects;
 use crate::runtime::run_beside;
-use crate::view::{Listing, View, all_found};
+use crate::view::{View, all_found};
+use crate::which::Which;
 use ultima_console::output;
 
 /// List jobs, switches, hosts, links, ports or events
@@ -71,20 +71,6 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 /// # Errors
 /// The controller does not answer; no object has one of the names.
 pub async fn show(client: &Client, kind: Kind, names: &[String], view: &View) -> Result<ExitCode> {
-    show_all(names, view, async || listing(client, kind).await).await
-}
-
-/// Prints what `list` returns, or the objects of these names, until interrupted if they are watched.
-///
-/// # Errors
-/// Those of `list`; no object has one of the names.
-pub async fn show_all(
-    names: &[String],
-    view: &View,
-    list: impl AsyncFn() -> Result<Listing>,
-) -> Result<ExitCode> {
-    tokio::select! {
-        shown = view.show(names, list) => shown.map(|()| ExitCode::SUCCESS),
-        () = crate::runtime::interrupted() => Ok(Exit::Interrupted.into()),
-    }
+    view.show_until_interrupted(names, async || listing(client, kind).await)
+        .await
 }

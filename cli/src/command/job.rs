@@ -3,11 +3,11 @@
 use crate::runtime::run_beside;
 use std::collections::HashSet;
 use std::process::ExitCode;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 use ultima_console::input;
 
 use anyhow::{Context as _, Result, anyhow};
-use ultima_api::client::{Client, ClientError};
+use ultima_api::client::Client;
 use ultima_api::document::{self, OneOrAll, state};
 use ultima_api::v1 as api;
 use ultima_planner::job::{self, WrittenJob};
@@ -15,14 +15,14 @@ use ultima_planner::job::{self, WrittenJob};
 use super::creation;
 use super::deletion;
 use super::get;
+use super::jobs_of::{jobs_of, named};
 use super::membership;
 use super::telemetry::{UNREACHABLE, unreachable};
-use super::wait::{self, Bound};
+use super::wait::{self, Bound, conditions};
 use crate::controller_address::ControllerAddress;
 use crate::exit::{Exit, HalfDone};
 use crate::listing::Kind;
 use crate::names;
-use crate::objects;
 use crate::text::Text;
 use crate::view::{View, all_found, unknown_names};
 use ultima_console::output::{self, Format, Output, table};
@@ -305,23 +305,6 @@ async fn of_no_grid(client: &Client, name: &str, done: Result<ExitCode>) -> Resu
     }
 }
 
-/// The jobs that a name stands for: one job, or those of a grid, rows first.
-pub async fn jobs_of(client: &Client, name: &str) -> Result<Vec<String>, ClientError> {
-    let jobs = named(&client.jobs().await?, name);
-    match jobs.is_empty() {
-        // The controller reports an unknown name.
-        true => Ok(vec![name.to_owned()]),
-        false => Ok(jobs),
-    }
-}
-
-/// The jobs among `all` that a name stands for, as [`jobs_of`]; none if it is unknown.
-pub fn named(all: &[api::Job], name: &str) -> Vec<String> {
-    let all = all.iter().map(|job| job.name.as_str());
-    let found = objects::named(Kind::Jobs.singular(), all, name);
-    found.into_iter().map(str::to_owned).collect()
-}
-
 /// One document for a job, a list for a grid.
 fn one_or_all(jobs: &[api::Job]) -> OneOrAll<document::Job<'_>> {
     OneOrAll::of(jobs.iter().map(Into::into).collect())
@@ -370,17 +353,6 @@ pub async fn details(client: &Client, job: &api::Job) -> Result<String> {
         false => String::new(),
     };
     Ok(conditions(job) + &members(job) + &counters)
-}
-
-/// The problems of a job, a line each.
-fn conditions(job: &api::Job) -> String {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let now = now.map_or(0, |now| now.as_secs());
-    let line = |it: &api::JobCondition| {
-        let (kind, age) = (document::kind(it), now.saturating_sub(it.since));
-        format!("{}: {kind} for {age} s: {}\n", it.element, it.reason)
-    };
-    job.conditions.iter().map(line).collect()
 }
 
 fn members(job: &api::Job) -> String {

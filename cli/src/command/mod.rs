@@ -22,6 +22,7 @@ mod explain;
 mod fabric;
 pub mod get;
 mod job;
+mod jobs_of;
 mod lab;
 mod membership;
 mod outcome;

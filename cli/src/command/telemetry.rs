@@ -12,7 +12,7 @@ use ultima_api::client::Client;
 use ultima_api::v1 as api;
 use ultima_controller::server::{WATCH_INTERVAL, WATCH_INTERVALS};
 
-use super::job::jobs_of;
+use super::jobs_of::jobs_of;
 use super::resume::resumed;
 use crate::controller_address::ControllerAddress;
 use crate::exit::{Ended, Exit};

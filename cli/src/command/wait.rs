@@ -1,7 +1,7 @@
 //! `ultima wait`, and `--wait`: waits until the effect of a command is complete.
 
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, bail};
 use tokio::time::{Instant, sleep};
@@ -9,7 +9,7 @@ use ultima_api::client::{Client, ClientError};
 use ultima_api::v1 as api;
 use ultima_console::units;
 
-use super::job::named;
+use super::jobs_of::named;
 use super::resume;
 use crate::controller_address::ControllerAddress;
 use crate::exit::{Ended, Exit};
@@ -250,4 +250,15 @@ pub async fn settled(
         let late = |bound| format!("timed out after {bound:?}: {}", left(&unsettled));
         bound.pause(late).await?;
     }
+}
+
+/// The problems of a job, a line each.
+pub fn conditions(job: &api::Job) -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = now.map_or(0, |now| now.as_secs());
+    let line = |it: &api::JobCondition| {
+        let (kind, age) = (document::kind(it), now.saturating_sub(it.since));
+        format!("{}: {kind} for {age} s: {}\n", it.element, it.reason)
+    };
+    job.conditions.iter().map(line).collect()
 }

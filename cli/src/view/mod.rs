@@ -4,6 +4,7 @@ mod template;
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -13,7 +14,7 @@ use tokio::time::sleep;
 use ultima_console::output::{self, Json, columns};
 
 use crate::exit::Exit;
-use crate::objects::named;
+use crate::which::named;
 use template::Template;
 
 /// The pause between two looks of a watch.
@@ -188,6 +189,21 @@ impl View {
                 };
                 Ok(texts.join(gap))
             }
+        }
+    }
+
+    /// As [`View::show`], but ends also when the user interrupts it.
+    ///
+    /// # Errors
+    /// As [`View::show`].
+    pub async fn show_until_interrupted(
+        &self,
+        names: &[String],
+        list: impl AsyncFn() -> Result<Listing>,
+    ) -> Result<ExitCode> {
+        tokio::select! {
+            shown = self.show(names, list) => shown.map(|()| ExitCode::SUCCESS),
+            () = crate::runtime::interrupted() => Ok(Exit::Interrupted.into()),
         }
     }
 

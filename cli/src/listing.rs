@@ -11,47 +11,8 @@ use ultima_console::output::Json;
 
 use crate::command::resume::asked;
 use crate::view::{Listing, Row, age};
+use crate::which::Kind;
 use ultima_api::document;
-
-/// Kinds of objects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Kind {
-    /// Jobs: their ranks, the switches that have them, and their state
-    #[value(alias = "job")]
-    Jobs,
-    /// Switches: connection, health and jobs
-    #[value(aliases = ["switch", "sw"])]
-    Switches,
-    /// Hosts: addresses, port and jobs
-    #[value(alias = "host")]
-    Hosts,
-    /// Links between switches
-    #[value(alias = "link")]
-    Links,
-    /// Ports of switches with a host or a link
-    #[value(alias = "port")]
-    Ports,
-    /// Recent events, as `ultima events`
-    #[value(aliases = ["event", "ev"])]
-    Events,
-}
-
-impl Kind {
-    /// The kinds of `get all`.
-    pub const ALL: [Kind; 4] = [Kind::Jobs, Kind::Switches, Kind::Hosts, Kind::Links];
-
-    /// What an object is called, as in `job/train`.
-    pub fn singular(self) -> &'static str {
-        match self {
-            Kind::Jobs => "job",
-            Kind::Switches => "switch",
-            Kind::Hosts => "host",
-            Kind::Links => "link",
-            Kind::Ports => "port",
-            Kind::Events => "event",
-        }
-    }
-}
 
 /// All objects of a kind.
 pub async fn listing(client: &Client, kind: Kind) -> Result<Listing> {

@@ -13,8 +13,8 @@ use ultima_api::{Line as GridLine, v1 as api};
 use ultima_lab::LabName;
 
 use crate::controller_address::ControllerAddress;
-use crate::listing::{Kind, listing};
-use crate::which::Which;
+use crate::listing::listing;
+use crate::which::{Kind, Which};
 
 /// A shell waits no longer.
 const BOUND: Duration = Duration::from_millis(500);

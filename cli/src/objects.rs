@@ -2,8 +2,8 @@
 
 use anyhow::{Result, bail};
 
-use crate::listing::Kind;
 use crate::names;
+use crate::which::Kind;
 use crate::which::Which;
 
 /// Objects: all of some kinds, or those with these names.

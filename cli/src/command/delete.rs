@@ -9,10 +9,10 @@ use super::deletion::Options;
 use super::desired;
 use super::job::delete;
 use crate::controller_address::ControllerAddress;
-use crate::listing::Kind;
 use crate::names;
 use crate::objects::Objects;
 use crate::runtime::run_beside;
+use crate::which::Kind;
 
 /// Delete jobs
 ///

@@ -9,10 +9,11 @@ use ultima_console::output::{self, columns};
 
 use super::job;
 use crate::controller_address::ControllerAddress;
-use crate::listing::{self, Kind};
+use crate::listing;
 use crate::objects::Objects;
 use crate::runtime::run_beside;
 use crate::view::{Listing, Row, all_found};
+use crate::which::Kind;
 
 /// Show everything about jobs, switches, hosts, links or ports
 ///

@@ -6,10 +6,11 @@ use anyhow::Result;
 use ultima_api::client::Client;
 
 use crate::controller_address::ControllerAddress;
-use crate::listing::{self, Kind};
+use crate::listing;
 use crate::names;
 use crate::runtime::run_beside;
 use crate::view::{Row, View};
+use crate::which::Kind;
 use crate::which::Which;
 
 /// List recent events: members that join, leave or are suspected, reroutes, lost switches, ports and links, drains

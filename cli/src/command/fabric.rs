@@ -25,8 +25,9 @@ use super::wait::{self, Bound};
 use super::{dot, outcome, refusal};
 use crate::controller_address::ControllerAddress;
 use crate::exit::Exit;
-use crate::listing::{Kind, listing};
+use crate::listing::listing;
 use crate::text::{self, Text};
+use crate::which::Kind;
 use ultima_console::output::{self, Output};
 use ultima_console::units;
 

@@ -7,10 +7,11 @@ use ultima_api::client::Client;
 
 use super::events;
 use crate::controller_address::ControllerAddress;
-use crate::listing::{Kind, listing};
+use crate::listing::listing;
 use crate::objects::Objects;
 use crate::runtime::run_beside;
 use crate::view::{View, all_found};
+use crate::which::Kind;
 use crate::which::Which;
 use ultima_console::output;
 

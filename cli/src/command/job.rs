@@ -21,10 +21,10 @@ use super::telemetry::{UNREACHABLE, unreachable};
 use super::wait::{self, Bound, conditions};
 use crate::controller_address::ControllerAddress;
 use crate::exit::{Exit, HalfDone};
-use crate::listing::Kind;
 use crate::names;
 use crate::text::Text;
 use crate::view::{View, all_found, unknown_names};
+use crate::which::Kind;
 use ultima_console::output::{self, Format, Output, table};
 use ultima_console::units;
 

@@ -3,8 +3,8 @@
 use ultima_api::client::{Client, ClientError};
 use ultima_api::v1 as api;
 
-use crate::listing::Kind;
 use crate::which;
+use crate::which::Kind;
 
 /// The jobs that a name stands for: one job, or those of a grid, rows first.
 pub async fn jobs_of(client: &Client, name: &str) -> Result<Vec<String>, ClientError> {

@@ -13,9 +13,9 @@ use super::jobs_of::named;
 use super::resume;
 use crate::controller_address::ControllerAddress;
 use crate::exit::{Ended, Exit};
-use crate::listing::Kind;
 use crate::objects::Objects;
 use crate::runtime::run_beside;
+use crate::which::Kind;
 use ultima_api::document;
 
 /// Wait until jobs are ready, joined or deleted

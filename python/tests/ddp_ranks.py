@@ -4,8 +4,10 @@
 
 import contextlib
 import datetime
+import copy
 import hashlib
 import os
+import pickle
 import pathlib
 import sys
 import time
@@ -112,6 +114,19 @@ def accuracy(ddp):
         return float((ddp.module(images).argmax(1) == classes).float().mean())
 
 
+class FirstBucket:
+    """What the hook needs of DDP's bucket."""
+
+    def index(self):
+        return 0
+
+    def buffer(self):
+        return torch.zeros(3)
+
+    def is_last(self):
+        return True
+
+
 def hook():
     """Compare the hook with Gloo in everything that DDP does."""
     dist.init_process_group("gloo")
@@ -203,6 +218,14 @@ def hook():
         state.reduce(0, torch.zeros(3, dtype=torch.complex64, device=DEVICE), True)
     except ultima.DtypeError as error:
         report["dtype"] = str(error)
+    # A copy of a model has its state; a file has none.
+    assert copy.deepcopy(state) is state
+    report["states"] = []
+    for other in (None, pickle.loads(pickle.dumps(state))):
+        try:
+            ultima.allreduce_hook(other, FirstBucket())
+        except ultima.SettingError as error:
+            report["states"].append(str(error))
     dist.barrier()
     state.close()
     images, classes = batch(0)
@@ -307,7 +330,8 @@ def hybrid():
     state = ultima.State(mesh.get_group("replicate"), deadline=60.0, learning=False, recycling=True)
     torch.manual_seed(7)
     net = Net().to(DEVICE)
-    for part in (net.convolutions, net.branch, net):
+    # The root has no parameters of its own then.
+    for part in (net.convolutions, net.linear, net.branch, net.last, net):
         fully_shard(part, mesh=mesh["shard"])
     state.replicate(net)
     train(net, 4)

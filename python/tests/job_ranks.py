@@ -65,6 +65,8 @@ def operations() -> dict[str, Any]:
             check(f"all_reduce of {dtype}", mean.dtype == dtype and mean.shape == (25, 10))
             check(f"mean of {dtype}", np.allclose(mean, MEAN, atol=1e-3))
             check(f"input of {dtype}", np.all(values == RANK))
+        swapped = np.full(3, RANK, np.dtype(np.float32).newbyteorder())
+        check("the other byte order", np.allclose(job.all_reduce(swapped), MEAN, atol=1e-3))
         check("a list", np.allclose(job.all_reduce([float(RANK)] * 7), MEAN, atol=1e-5))
         check("a buffer", np.allclose(job.all_reduce(array.array("f", [RANK] * 9)), MEAN, atol=1e-5))
         check("nothing", job.all_reduce(np.zeros(0, np.float32)).size == 0)
@@ -116,6 +118,13 @@ def operations() -> dict[str, Any]:
             "deadline": raised(lambda: ultima.Job(deadline=-1.0)),
             "no deadline": raised(lambda: job.set_deadline(0.0)),
             "wire": raised(lambda: ultima.Job(wire="f8")),
+            "wire's type": raised(lambda: ultima.Job(wire=np.float32)),
+            "rate's type": raised(lambda: ultima.Job(rate=1.5)),
+            "switch's type": raised(lambda: ultima.Job(hadamard=1)),
+            "deadline's type": raised(lambda: ultima.Job(deadline="0.5")),
+            "negative seed": raised(lambda: ultima.Job(seed=-1)),
+            "root's type": raised(lambda: job.broadcast(floats, root="a")),
+            "bucket": raised(lambda: job.all_reduce_async(floats, 4095)),
         }
         report["fork"] = child_of(job)
         job.barrier()

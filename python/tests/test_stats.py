@@ -54,9 +54,14 @@ class Log(unittest.TestCase):
 
     def test_if_all_others_are_late_this_rank_is_to_blame(self):
         watch = Watch(1, 3)
-        lines = self.lines(lambda: watch.add(step(7, 5.0, {0: 1.0, 2: 0.9}), now=1.0))
-        self.assertIn("step 7", lines[0])
-        self.assertIn("this rank was late", lines[0])
+        (line,) = self.lines(lambda: watch.add(step(7, 5.0, {0: 1.0, 2: 0.9}), now=1.0))
+        self.assertIn("step 7", line)
+        self.assertIn("this rank was late", line)
+        with self.assertNoLogs("ultima"):
+            watch.add(step(8, 5.0, {0: 0.8, 2: 0.9}), now=6.0)
+        again, late = self.lines(lambda: watch.add(step(9, 5.0, {2: 0.9}), now=11.0))
+        self.assertIn("step 9: other ranks' packets arrive here in time again", again)
+        self.assertIn("rank 2 holds the job up since step 9", late)
 
     def test_silence_is_measured_while_all_others_are_silent(self):
         watch = Watch(0, 3)

@@ -73,7 +73,7 @@ class State:
     controller if `ULTIMA_CONTROLLER` and `ULTIMA_JOB` are set.
 
     Args:
-        process_group: The ranks that average gradients. Default: all.
+        process_group: The ranks that average gradients, or a mesh of one dimension. Default: all.
         scaler: AMP's `GradScaler`, if there is one. Matters with `recycling` only.
         gone_after: Seconds of silence of all other ranks after which `backward` raises an error.
         settings: See `Settings`.
@@ -91,6 +91,10 @@ class State:
         if not dist.is_available() or not dist.is_initialized():
             raise RendezvousError("there is no process group: call torch.distributed.init_process_group first")
         group = dist.group.WORLD if process_group is None else process_group
+        if hasattr(group, "mesh_dim_names"):
+            if group.ndim != 1:
+                raise SettingError(f"process_group is {group}: expected one dimension of it, such as mesh['replicate']")
+            group = group.get_group()
         self.rank: int = dist.get_rank(group)
         self.world_size: int = dist.get_world_size(group)
         if self.rank < 0:
@@ -106,13 +110,20 @@ class State:
         self._began = 0.0
         self._failure: Optional[Error] = None
         self._buckets: dict[tuple[int, int], int] = {}
-        # Parts of an FSDP2 model whose gradients this step has averaged.
+        # Parts of an FSDP2 model whose gradients this backward has averaged.
         self._parts: set[int] = set()
         # None ends the thread.
         self._operations: queue.SimpleQueue[Optional[_Operation]] = queue.SimpleQueue()
         self._thread: Optional[threading.Thread] = None
         self._staging: Optional[Staging[_Place]] = None
         _open.add(self)
+
+    def __deepcopy__(self, _memo: "dict[int, Any]") -> "State":
+        # A copy of a model with this hook, such as an average of models, has the same ranks.
+        return self
+
+    def __reduce__(self) -> "tuple[Any, ...]":
+        return _Saved, ()
 
     def stats(self) -> list[StepStats]:
         """Return the statistics of the last steps, up to 1,000, the newest last."""
@@ -176,15 +187,29 @@ class State:
         if not parts:
             raise SettingError("no part of the model is sharded by FSDP2: call fully_shard first")
         for number, part in enumerate(parts):
-            part.set_all_reduce_hook(functools.partial(self._reduce_part, number, len(parts)))
+            part.set_all_reduce_hook(functools.partial(self._reduce_part, number))
 
-    def _reduce_part(self, number: int, parts: int, gradients: torch.Tensor) -> None:
-        """Average the gradients of part `number` of a sharded model."""
-        if number in self._parts or len(self._parts) == parts:
+    def _reduce_part(self, number: int, gradients: torch.Tensor) -> None:
+        """Average the gradients of part `number` of a sharded model.
+
+        A part without gradients is not called, so only the end of the backward ends the step.
+        """
+        if number in self._parts:
+            # The last backward failed.
             self._parts.clear()
         is_first = not self._parts
+        if is_first:
+            torch.autograd.Variable._execution_engine.queue_callback(self._end_backward)
         self._parts.add(number)
-        self._reduce(_Place(number, is_first, len(self._parts) == parts), gradients).wait()
+        self._reduce(_Place(number, is_first, False), gradients).wait()
+
+    def _end_backward(self) -> None:
+        self._parts.clear()
+        try:
+            self._end_step()
+        except Error as error:
+            self._failure = error
+            raise
 
     def reduce(self, index: int, buffer: torch.Tensor, is_last: bool) -> "torch.futures.Future[torch.Tensor]":
         """Average `buffer`, bucket `index` of the step, in place. Every rank calls this in the same order."""
@@ -259,9 +284,14 @@ class State:
         """Add an outcome to the statistics."""
         if self._step is None or self._step.step != outcome.step:
             self._step = StepStats(outcome.step)
-        step = self._step
-        step.add(outcome)
-        if not is_last:
+        self._step.add(outcome)
+        if is_last:
+            self._end_step()
+
+    def _end_step(self) -> None:
+        """Record the step whose buckets have ended."""
+        step, self._step = self._step, None
+        if step is None:
             return
         step.seconds = time.monotonic() - self._began
         self._steps.append(step)
@@ -272,6 +302,16 @@ class State:
                 f"all other ranks have been silent for {silence:.0f} s: check whether they and the network still run, "
                 "and restart the job from its last checkpoint"
             )
+
+
+class _Saved:
+    """What a file has in the place of a `State`, whose job ends with its process."""
+
+    def reduce(self, *_: Any) -> Any:
+        raise SettingError(
+            "this model was saved with its communication hook: wrap its module in DistributedDataParallel again, and "
+            "register the hook with a new ultima.State()"
+        )
 
 
 def _value(future: "torch.futures.Future[Any]") -> Any:
@@ -308,4 +348,8 @@ def _start(group: Any, rank: int, ranks: int, settings: dict[str, Any]) -> _nati
 
 def allreduce_hook(state: State, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:  # type: ignore[name-defined]
     """Average a bucket of gradients over all ranks, by the deadline. For `model.register_comm_hook`."""
+    if not isinstance(state, (State, _Saved)):
+        raise SettingError(
+            f"the hook's state is {state!r}: expected model.register_comm_hook(ultima.State(), ultima.allreduce_hook)"
+        )
     return state.reduce(bucket.index(), bucket.buffer(), bucket.is_last())

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 Meeting = Union[tuple[int, list[str]], tuple[object, int, int, str, str], None]
 
+# Numbers of buckets are below this.
+_BUCKETS = 4095
+
 _open: weakref.WeakSet[_native.Job] = weakref.WeakSet()
 
 
@@ -130,6 +133,8 @@ class Job:
 
         `bucket` is below 4095.
         """
+        if bucket is not None and not (isinstance(bucket, int) and 0 <= bucket < _BUCKETS):
+            raise SettingError(f"bucket is {bucket!r}: expected 0 to {_BUCKETS - 1}")
         array, dtype = _floats(values)
         return Pending(self._native.reduce(*_memory(array), bucket), lambda: array.astype(dtype, copy=False))
 
@@ -151,8 +156,8 @@ class Job:
 
     def broadcast_async(self, values: Any, root: int = 0) -> Pending:
         """Start `broadcast`."""
-        if not 0 <= root < self.world_size:
-            raise SettingError(f"root is {root}: expected a rank below {self.world_size}")
+        if not (isinstance(root, int) and 0 <= root < self.world_size):
+            raise SettingError(f"root is {root!r}: expected a rank below {self.world_size}")
         array = _array(values)
         words, result = _words(array)
         native = self._native.exact(("broadcast", root), _memory(words), _memory(words))
@@ -215,7 +220,7 @@ def _array(values: Any) -> Array:
 def _floats(values: Any) -> tuple[Array, np.dtype[Any]]:
     """Return a copy in 32 bits, and the type of the result."""
     array = _array(values)
-    if array.dtype not in (np.float16, np.float32, np.float64):
+    if array.dtype.newbyteorder("=") not in (np.float16, np.float32, np.float64):
         raise DtypeError(f"{array.dtype} cannot be averaged: expected float16, float32 or float64")
     return np.array(array, np.float32, order="C"), array.dtype
 

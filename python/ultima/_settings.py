@@ -41,4 +41,29 @@ def complete(settings: Mapping[str, Any]) -> dict[str, Any]:
     unknown = set(settings) - set(names)
     if unknown:
         raise SettingError(f"unknown setting {min(unknown)!r}: expected {', '.join(names)}")
-    return {name: settings.get(name) for name in names}
+    return {name: None if settings.get(name) is None else _checked(name, settings[name]) for name in names}
+
+
+def _checked(name: str, value: Any) -> Any:
+    """Return the value of a setting as the type that Rust expects."""
+    expected = Settings.__annotations__[name]
+    expected = getattr(expected, "__forward_arg__", expected)
+    try:
+        if expected == "bool" and not isinstance(value, bool):
+            raise TypeError
+        if expected == "str" and not isinstance(value, str):
+            raise TypeError
+        if expected == "float":
+            if isinstance(value, str):
+                raise TypeError
+            return float(value)
+        if expected == "int":
+            whole = int(value)
+            if isinstance(value, str) or whole != value or not 0 <= whole < 1 << 64:
+                raise TypeError
+            return whole
+    except (TypeError, ValueError, OverflowError):
+        names = {"float": "a number", "int": "a whole number of 64 bits, 0 or more", "bool": "True or False"}
+        wanted = names.get(expected, "a text")
+        raise SettingError(f"{name} is {value!r}: expected {wanted}") from None
+    return value

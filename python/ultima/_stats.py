@@ -87,6 +87,8 @@ class Watch:
         # Of the late ranks: the first step, and its time.
         self._since: dict[int, tuple[int, float]] = {}
         self._slow: dict[int, _Slow] = {}
+        # This rank was late.
+        self._is_late = False
         self._usual: float | None = None
         self._silence: float | None = None
 
@@ -97,12 +99,27 @@ class Watch:
         if not late:
             self._usual = step.seconds if self._usual is None else 0.9 * self._usual + 0.1 * step.seconds
         # This rank's own delay or link makes all others late at once.
-        if late == self._others and len(late) > 1 and not self._since:
+        is_late = late == self._others and len(late) > 1 and not self._since
+        if is_late and not self._is_late:
             logger.warning(
                 "step %d: less than half of every other rank's packets arrived here in time: this rank was late, or "
                 "its link loses packets",
                 step.step,
             )
+        elif self._is_late and not is_late:
+            logger.warning("step %d: other ranks' packets arrive here in time again", step.step)
+        self._is_late = is_late
+        if not is_late:
+            self._name_late(step, late, now)
+        self._name_slow(step, late, now)
+        if late != self._others or set(step.silent) != self._others:
+            self._silence = None
+        elif self._silence is None:
+            self._silence = now
+        return 0.0 if self._silence is None else now - self._silence
+
+    def _name_late(self, step: StepStats, late: set[int], now: float) -> None:
+        """Log ranks whose packets are late, and those that are in time again."""
         for rank in sorted(late - set(self._since)):
             logger.warning("%s", self._description(rank, step))
         for rank in sorted(set(self._since) - late):
@@ -116,12 +133,6 @@ class Watch:
             )
         for rank in late:
             self._since.setdefault(rank, (step.step, now - step.seconds))
-        self._name_slow(step, late, now)
-        if late != self._others or set(step.silent) != self._others:
-            self._silence = None
-        elif self._silence is None:
-            self._silence = now
-        return 0.0 if self._silence is None else now - self._silence
 
     def _name_slow(self, step: StepStats, late: set[int], now: float) -> None:
         """Log ranks that are in time, but for which the others wait for most of many steps."""
@@ -153,10 +164,9 @@ class Watch:
                 )
 
     def _description(self, rank: int, step: StepStats) -> str:
-        text = (
-            f"rank {rank} holds the job up since step {step.step}: {step.late.get(rank, 1.0):.0%} of its packets "
-            f"missed the deadline of {step.deadline:g} s"
-        )
+        missed = f"missed the deadline of {step.deadline:g} s" if step.closed_by == "deadline" else "came too late"
+        late = f"{step.late.get(rank, 1.0):.0%} of its packets {missed}"
+        text = f"rank {rank} holds the job up since step {step.step}: {late}"
         if self._usual is not None:
             text += f"; the step took {step.seconds:.3g} s, {max(step.seconds - self._usual, 0):.3g} s more than usual"
         return text

@@ -282,7 +282,7 @@ impl Job {
             .unwrap_or_else(PoisonError::into_inner)
             .take();
         match inner {
-            Some(job) => signals::run(py, move || drop(job)),
+            Some(job) => signals::end(py, job),
             None => Ok(()),
         }
     }
@@ -300,6 +300,9 @@ impl Drop for Job {
             std::mem::forget(inner);
             return;
         }
-        Python::attach(|py| py.detach(|| drop(inner)));
+        if let Some(job) = inner {
+            // If no thread can start, the job ends here.
+            let _ = Python::attach(|py| signals::end(py, job));
+        }
     }
 }

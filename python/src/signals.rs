@@ -1,5 +1,6 @@
 //! Waits that Python's signal handlers, such as that of Ctrl-C, can end.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
@@ -10,6 +11,12 @@ use crate::error;
 
 /// The longest wait without a look at signals.
 const SLICE: Duration = Duration::from_millis(50);
+
+/// The longest wait for the end of a job after an interrupt.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// True once a signal handler's exception has ended a wait: the program is about to end.
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
 /// Calls `attempt`, without the interpreter's lock, with the time that it may wait, until it returns a value or
 /// `limit` has passed.
@@ -27,7 +34,8 @@ pub fn wait<T: Send>(
         if let Some(value) = py.detach(|| attempt(slice)) {
             return Ok(Some(value));
         }
-        py.check_signals()?;
+        py.check_signals()
+            .inspect_err(|_| INTERRUPTED.store(true, Ordering::Relaxed))?;
         left = left.map(|left| left.saturating_sub(slice));
         if left.is_some_and(|left| left.is_zero()) {
             return Ok(None);
@@ -66,4 +74,25 @@ pub fn run<T: Send + 'static>(
         Some(Ok(value)) => Ok(value),
         _ => Err(error::new(py, "Error", "a thread of Ultima has panicked")),
     }
+}
+
+/// Drops a job, which ends when its operations have ended. After an interrupt it does so for at most [`GRACE`], and goes on
+/// on its own thread: an exact operation may wait for a rank that never comes.
+///
+/// # Errors
+/// As [`run`].
+pub fn end<T: Send + 'static>(py: Python<'_>, job: T) -> PyResult<()> {
+    if !INTERRUPTED.load(Ordering::Relaxed) {
+        return run(py, move || drop(job));
+    }
+    let (sender, receiver) = channel::<()>();
+    thread::Builder::new()
+        .name("ultima-python".into())
+        .spawn(move || {
+            drop(job);
+            drop(sender);
+        })?;
+    // The sender's end is the news.
+    py.detach(move || _ = receiver.recv_timeout(GRACE));
+    Ok(())
 }

@@ -154,6 +154,22 @@ def interrupted() -> list[Any]:
     return ["none", 0]
 
 
+def interrupted_barrier() -> list[Any]:
+    """Wait at a barrier for a rank that comes late. Return what ends that, and how long the end of the job takes."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    job = ultima.Job(exact_timeout=200.0)
+    print("ready", flush=True)
+    if RANK == 1:
+        signal.pause()
+    try:
+        job.barrier()
+    except KeyboardInterrupt as error:
+        began = time.monotonic()
+        job.close()
+        return [type(error).__name__, time.monotonic() - began]
+    return ["none", 0]
+
+
 def killed() -> dict[str, Any]:
     """Return what the others see of a job whose last rank waits to be killed."""
     job = ultima.Job(deadline=0.3, learning=False, exact_timeout=3.0)

@@ -60,6 +60,19 @@ class Jobs(unittest.TestCase):
         self.assertEqual(kind, "KeyboardInterrupt")
         self.assertLess(seconds, 100)
 
+    def test_after_an_interrupt_the_job_ends_soon(self):
+        port = launch.free_port()
+        ranks = [launch.start("job_ranks.interrupted_barrier", rank, 2, port, ULTIMA_STORE="host") for rank in range(2)]
+        for rank in ranks:
+            self.addCleanup(rank.kill)
+            self.assertEqual(rank.stdout.readline(), "ready\n")
+        ranks[0].send_signal(signal.SIGINT)
+        kind, seconds = launch.ends(ranks[:1])[0].result()
+        ranks[1].kill()
+        launch.ends(ranks[1:])
+        self.assertEqual(kind, "KeyboardInterrupt")
+        self.assertLess(seconds, 100)
+
     def test_a_killed_rank_stops_nobody(self):
         port = launch.free_port()
         ranks = [launch.start("job_ranks.killed", rank, 3, port, ULTIMA_STORE="host") for rank in range(3)]

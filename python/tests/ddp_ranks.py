@@ -3,13 +3,15 @@
 # No `from __future__ import annotations`: DDP compares the annotations of hooks with types.
 
 import contextlib
-import datetime
 import copy
+import datetime
+import gc
 import hashlib
 import os
 import pickle
 import pathlib
 import sys
+import threading
 import time
 
 import torch
@@ -218,6 +220,17 @@ def hook():
         state.reduce(0, torch.zeros(3, dtype=torch.complex64, device=DEVICE), True)
     except ultima.DtypeError as error:
         report["dtype"] = str(error)
+    # A state that nobody has any more ends by itself.
+    forgotten = ultima.State()
+    forgotten.reduce(0, torch.zeros(10), True).wait()
+    threads = threading.active_count()
+    del forgotten
+    gc.collect()
+    for _ in range(100):
+        if threading.active_count() < threads:
+            break
+        time.sleep(0.1)
+    report["forgotten"] = threads - threading.active_count()
     # A copy of a model has its state; a file has none.
     assert copy.deepcopy(state) is state
     report["states"] = []

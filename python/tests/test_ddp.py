@@ -56,6 +56,7 @@ class Training(unittest.TestCase):
             self.assertEqual((report["steps"], report["ids"], report["seconds"]), (25, True, True))
             self.assertGreaterEqual(report["buckets"], 2)
             self.assertEqual((report["closed_by"], report["lost"]), (["complete"], 0))
+            self.assertEqual(report["forgotten"], 1)
             none, saved = report["states"]
             self.assertIn("the hook's state is None: expected", none)
             self.assertIn("register the hook with a new ultima.State()", saved)

@@ -227,8 +227,11 @@ class State:
             alone.set_result(buffer)
             return alone
         if self._thread is None:
-            self._thread = threading.Thread(target=self._complete, name="ultima-futures", daemon=True)
+            # Without a reference to this state, so that it ends when nobody has one any more.
+            work = (weakref.ref(self), self._operations)
+            self._thread = threading.Thread(target=_complete, args=work, name="ultima-futures", daemon=True)
             self._thread.start()
+            weakref.finalize(self, self._operations.put, None)
         if buffer.is_cuda:
             if self._staging is None:
                 self._staging = Staging(self._begin)
@@ -257,28 +260,24 @@ class State:
         pending = self._native.reduce(values.data_ptr(), values.numel(), values, bucket)
         self._operations.put(_Operation(pending, future, values, buffer, place.is_last))
 
-    def _complete(self) -> None:
-        """Complete futures in the order of buckets, which is the one in which DDP waits for them."""
-        while True:
-            operation = self._operations.get()
-            if operation is None:
+    def _complete(self, operation: _Operation) -> None:
+        """Complete the future of an operation when it has ended."""
+        try:
+            outcome = operation.pending.wait()
+            assert outcome is not None
+            self._note(outcome, operation.is_last)
+            if operation.buffer.is_cuda:
+                assert self._staging is not None
+                self._staging.end(operation.future, operation.values, operation.buffer)
                 return
-            try:
-                outcome = operation.pending.wait()
-                assert outcome is not None
-                self._note(outcome, operation.is_last)
-                if operation.buffer.is_cuda:
-                    assert self._staging is not None
-                    self._staging.end(operation.future, operation.values, operation.buffer)
-                    continue
-                if operation.values is not operation.buffer:
-                    operation.buffer.copy_(operation.values)
-                operation.future.set_result(operation.buffer)
-            except Exception as error:
-                if isinstance(error, Error):
-                    self._failure = error
-                # `_value` raises it: only then does DDP see an error with its message.
-                operation.future.set_result(error)
+            if operation.values is not operation.buffer:
+                operation.buffer.copy_(operation.values)
+            operation.future.set_result(operation.buffer)
+        except Exception as error:
+            if isinstance(error, Error):
+                self._failure = error
+            # `_value` raises it: only then does DDP see an error with its message.
+            operation.future.set_result(error)
 
     def _note(self, outcome: _native.Outcome, is_last: bool) -> None:
         """Add an outcome to the statistics."""
@@ -302,6 +301,16 @@ class State:
                 f"all other ranks have been silent for {silence:.0f} s: check whether they and the network still run, "
                 "and restart the job from its last checkpoint"
             )
+
+
+def _complete(reference: "weakref.ref[State]", operations: "queue.SimpleQueue[Optional[_Operation]]") -> None:
+    """Complete futures in the order of buckets, which is the one in which DDP waits for them."""
+    while (operation := operations.get()) is not None:
+        state = reference()
+        if state is None:
+            return
+        state._complete(operation)
+        del state, operation
 
 
 class _Saved:

@@ -24,7 +24,7 @@ const GRACE: Duration = Duration::from_millis(500);
 /// controller whose machine is gone must not hold its election id for ever.
 const KEEPALIVE: Duration = Duration::from_secs(10);
 /// Calls of one connection that are served at once; others wait.
-const MAX_CALLS: usize = 64;
+pub(crate) const MAX_CALLS: usize = 64;
 
 /// A running switch or link. Dropping it stops forwarding without waiting.
 pub struct Running {

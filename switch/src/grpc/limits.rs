@@ -1,4 +1,5 @@
-//! Limits of P4Runtime calls: message length, number of concurrent calls, and deadline.
+//! Limits of P4Runtime calls: message length, number of concurrent calls, and deadline. A call takes its place after its request
+//! has been received, which has limits of its own.
 //!
 //! `ultima_p4runtime::bounded` limits the memory of a decoded message.
 
@@ -13,11 +14,13 @@ use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::{Service, http};
 use tonic::server::{Grpc, NamedService};
+use ultima_grpc::receive::{self, Receiver};
 use ultima_p4runtime::bounded::BoundedCodec;
 use ultima_p4runtime::v1::p4_runtime_server::P4RuntimeServer;
 
 use super::Service as Calls;
 use super::write::Write;
+use crate::running::MAX_CALLS;
 
 /// Longest program with its P4Info, in bytes.
 const PIPELINE_CONFIG: usize = 64 << 20;
@@ -34,13 +37,20 @@ const READS: usize = 8;
 const REQUESTS: usize = 16;
 /// Deadline for receiving and loading a program.
 const PIPELINE_CONFIG_TIME: Duration = Duration::from_secs(300);
-/// Deadline for other calls, so that a client that sends half a request does not block others.
+/// Deadline for other calls.
 const REQUEST_TIME: Duration = Duration::from_secs(60);
+/// Number of requests of a class that are being received: several times the calls of one connection.
+const RECEIVED: usize = 4 * MAX_CALLS;
+/// Memory of received requests of a class, as a number of the longest ones.
+const RECEIVED_LONGEST: usize = 2;
+/// Longest time without a part of a request.
+const SILENCE: Duration = Duration::from_secs(5);
 
 /// Calls that share limits.
 #[derive(Clone)]
 struct Class {
     server: P4RuntimeServer<Calls>,
+    receiver: Receiver,
     places: Arc<Semaphore>,
     time: Duration,
 }
@@ -63,6 +73,12 @@ impl Limited {
             |longest| P4RuntimeServer::from_arc(calls.clone()).max_decoding_message_size(longest);
         let class = |longest, places, time| Class {
             server: server(longest),
+            receiver: Receiver::new(receive::Limits {
+                longest,
+                count: RECEIVED,
+                memory: RECEIVED_LONGEST * places * longest,
+                silence: SILENCE,
+            }),
             places: Arc::new(Semaphore::new(places)),
             time,
         };
@@ -81,20 +97,25 @@ type Answer = Pin<Box<dyn Future<Output = Result<http::Response<Body>, Infallibl
 impl Class {
     fn call(&self, request: http::Request<Body>) -> Answer {
         let mut server = self.server.clone();
-        self.bound(async move { server.call(request).await })
+        self.bound(request, move |request| server.call(request))
     }
 
-    /// Runs a call within the limits.
-    fn bound(
+    /// Receives a request and runs its call within the limits.
+    fn bound<F: Future<Output = Result<http::Response<Body>, Infallible>> + Send>(
         &self,
-        call: impl Future<Output = Result<http::Response<Body>, Infallible>> + Send + 'static,
+        request: http::Request<Body>,
+        call: impl FnOnce(http::Request<Body>) -> F + Send + 'static,
     ) -> Answer {
-        let (places, time) = (self.places.clone(), self.time);
+        let (receiver, places, time) = (self.receiver.clone(), self.places.clone(), self.time);
         Box::pin(async move {
             let answer = tokio::time::timeout(time, async {
+                let (request, _received) = match receiver.receive(request).await {
+                    Ok(received) => received,
+                    Err(status) => return Ok(status.into_http()),
+                };
                 // Nobody closes the semaphore.
                 let _place = places.acquire().await;
-                call.await
+                call(request).await
             });
             answer.await.unwrap_or_else(|_| {
                 let late = format!("the call took longer than {time:?}");
@@ -120,7 +141,7 @@ impl Service<http::Request<Body>> for Limited {
             Some("Read") => self.read.call(request),
             Some("Write") => {
                 let write = Write(self.calls.clone());
-                self.other.bound(async move {
+                self.other.bound(request, |request| async move {
                     let grpc = Grpc::new(BoundedCodec::default());
                     let mut grpc = grpc.apply_max_message_size_config(Some(REQUEST), None);
                     Ok(grpc.unary(write, request).await)

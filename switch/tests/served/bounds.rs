@@ -2,14 +2,21 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
+use tokio::time::{sleep, timeout};
+use tonic::client::Grpc;
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::transport::Channel;
 use tonic::{Code, Status};
+use tonic_prost::ProstCodec;
+use ultima_p4runtime::v1::set_forwarding_pipeline_config_request::Action;
 use ultima_p4runtime::v1::stream_message_request::Update as Message;
 use ultima_p4runtime::v1::{
     CounterEntry, Entity, PacketOut, ReadRequest, RegisterEntry, TableEntry, Update,
 };
 
-use crate::served::common::{Bed, Controller, DEVICE};
+use crate::served::common::{Bed, Controller, DEVICE, PATIENCE, pipeline_config};
 
 const A: u64 = 0x0200_0000_0001;
 
@@ -94,4 +101,54 @@ async fn a_write_waits_for_few_of_the_reads_before_it() {
     let meanwhile = found.load(Ordering::Relaxed) - before;
     assert!(meanwhile < READERS / 2, "{before}, then {meanwhile}");
     readers.join_all().await;
+}
+
+#[tokio::test]
+async fn half_sent_calls_keep_no_call_waiting() {
+    let bed = Bed::new(1).await;
+    let mut controller = bed.controller().await;
+    let address = format!("http://{}", bed.switch.grpc_addr());
+    let client = Channel::from_shared(address)
+        .expect("address")
+        .connect()
+        .await;
+    let client = client.expect("connects");
+    let mut half_sent = tokio::task::JoinSet::new();
+    for (call, count) in [
+        ("Write", 20),
+        ("Read", 10),
+        ("SetForwardingPipelineConfig", 4),
+    ] {
+        let path = PathAndQuery::try_from(format!("/p4.v1.P4Runtime/{call}")).expect("a path");
+        for _ in 0..count {
+            let (mut client, path) = (Grpc::new(client.clone()), path.clone());
+            half_sent.spawn(async move {
+                client.ready().await.expect("connected");
+                let nothing = tonic::Request::new(tokio_stream::pending::<Entity>());
+                let codec = ProstCodec::<Entity, Entity>::default();
+                client.client_streaming(nothing, path, codec).await
+            });
+        }
+    }
+    sleep(Duration::from_millis(500)).await;
+    let honest = async {
+        controller.insert(vec![bed.unicast(A, 1).into()]).await;
+        let all = vec![TableEntry::default().into()];
+        controller.read(all).await.expect("read");
+        let config = Some(pipeline_config());
+        controller
+            .set_pipeline(Action::VerifyAndCommit, config)
+            .await
+    };
+    timeout(PATIENCE / 4, honest)
+        .await
+        .expect("at once")
+        .expect("set");
+    // They end as well.
+    let ended = timeout(PATIENCE, half_sent.join_all()).await.expect("soon");
+    assert!(
+        ended.iter().all(|ended| {
+            matches!(ended, Err(status) if status.code() == Code::DeadlineExceeded)
+        })
+    );
 }

@@ -77,9 +77,14 @@ class Log(unittest.TestCase):
             def add_scalar(self, tag, value, number):
                 scalars.append((tag, value, number))
 
+        first, second = object(), object()
         tensorboard(Writer())
+        tensorboard(Writer(), state=second, tag="second")
         self.addCleanup(_listeners.clear)
-        publish(step(3, 0.25, {1: 0.5}))
+        publish(first, step(3, 0.25, {1: 0.5}))
+        self.assertFalse([tag for tag, _, _ in scalars if tag.startswith("second/")])
+        publish(second, step(4, 0.5))
+        self.assertIn(("second/seconds", 0.5, 4), scalars)
         self.assertIn(("ultima/seconds", 0.25, 3), scalars)
         self.assertIn(("ultima/late_ranks", 1, 3), scalars)
 

@@ -295,7 +295,7 @@ class State:
         step.seconds = time.monotonic() - self._began
         self._steps.append(step)
         silence = self._watch.add(step)
-        publish(step)
+        publish(self, step)
         if silence >= self._gone_after:
             raise GoneError(
                 f"all other ranks have been silent for {silence:.0f} s: check whether they and the network still run, "

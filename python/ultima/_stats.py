@@ -179,27 +179,36 @@ class Writer(Protocol):
         """Record a value."""
 
 
-_listeners: list[Callable[[StepStats], None]] = []
+_listeners: list[Callable[[object, StepStats], None]] = []
 
 
-def tensorboard(writer: Writer) -> None:
-    """Record the time and the losses of every step from now on to a TensorBoard `SummaryWriter`."""
+def tensorboard(writer: Writer, *, state: object = None, tag: str = "ultima") -> None:
+    """Record the time and the losses of every step from now on to a TensorBoard `SummaryWriter`.
 
-    def record(step: StepStats) -> None:
-        writer.add_scalar("ultima/seconds", step.seconds, step.step)
-        writer.add_scalar("ultima/lost_share", step.lost_share, step.step)
-        writer.add_scalar("ultima/late_ranks", len(step.late), step.step)
-        writer.add_scalar("ultima/silent_ranks", len(step.silent), step.step)
+    Args:
+        writer: Where to record.
+        state: Record this `State`'s steps only. With several states, give each a tag of its own.
+        tag: What the names of the values start with.
+
+    """
+
+    def record(of: object, step: StepStats) -> None:
+        if state is not None and of is not state:
+            return
+        writer.add_scalar(f"{tag}/seconds", step.seconds, step.step)
+        writer.add_scalar(f"{tag}/lost_share", step.lost_share, step.step)
+        writer.add_scalar(f"{tag}/late_ranks", len(step.late), step.step)
+        writer.add_scalar(f"{tag}/silent_ranks", len(step.silent), step.step)
         for cause, lost in step.lost.items():
-            writer.add_scalar(f"ultima/lost/{cause}", lost, step.step)
+            writer.add_scalar(f"{tag}/lost/{cause}", lost, step.step)
 
     _listeners.append(record)
 
 
-def publish(step: StepStats) -> None:
-    """Hand a finished step to all listeners."""
+def publish(state: object, step: StepStats) -> None:
+    """Hand a state's finished step to all listeners."""
     for listener in _listeners:
         try:
-            listener(step)
+            listener(state, step)
         except Exception:
             logger.exception("a listener to Ultima's statistics failed")

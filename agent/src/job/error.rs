@@ -194,6 +194,23 @@ pub enum Refusal {
         /// A rank elsewhere.
         other: u16,
     },
+    /// Packets with a full slot are longer than a rank's MTU.
+    #[error(
+        "slots of {slot_bytes} bytes make packets of {packet} bytes, but rank {rank}'s interface has an MTU of {mtu}: set \
+         slot_bytes to at most {most}, or raise the MTU"
+    )]
+    Slot {
+        /// The rank with the smallest MTU.
+        rank: u16,
+        /// Its MTU.
+        mtu: u32,
+        /// The job's slot size.
+        slot_bytes: usize,
+        /// Bytes of the longest packet.
+        packet: usize,
+        /// The largest slot that the MTU carries.
+        most: usize,
+    },
 }
 
 impl From<ultima_host::Error> for JobError {

@@ -15,6 +15,7 @@ use ultima_agent::Settings;
 use ultima_agent::job::{Addresses, Job, JobBuilder, JobError, Refusal, Rendezvous, TcpStore};
 use ultima_host::{Error, Estimation, Preset, Rejection, Timeouts};
 use ultima_testing::skipped;
+use ultima_testing::veth::Veth;
 use ultima_wire::{Header, Kind};
 
 /// Long enough for any operation on a busy machine.
@@ -528,5 +529,43 @@ fn the_slot_grows_with_the_mtu() {
         assert!(ip.is_loopback());
         // The loopback interface has an MTU of 65,536.
         assert!((30_000..32_768).contains(&slot), "{slot}");
+    }
+}
+
+/// Packets that are too long for an interface would be lost.
+#[test]
+fn a_slot_that_a_ranks_mtu_does_not_carry_is_refused_on_every_rank() {
+    let Some(veth) = Veth::new() else {
+        return skipped("only root may add namespaces");
+    };
+    let addresses = [0, 1].map(|end| SocketAddr::from((Veth::address(end), 7100)));
+    let start = |rank: usize, slot_bytes| {
+        veth.enter(rank);
+        let mut builder = builder(Addresses::new(rank, addresses));
+        builder.settings_mut().slot_bytes = Some(slot_bytes);
+        builder.start()
+    };
+    let on_both = |slot_bytes| {
+        thread::scope(|scope| {
+            let ranks = [0, 1].map(|rank| scope.spawn(move || start(rank, slot_bytes)));
+            ranks.map(|rank| rank.join().expect("no panic"))
+        })
+    };
+    for started in on_both(4096) {
+        let error = started.err().expect("an error");
+        let JobError::Refused(Refusal::Slot {
+            rank: 0,
+            mtu: 1500,
+            most,
+            ..
+        }) = error
+        else {
+            panic!("{error}");
+        };
+        assert!(
+            error
+                .to_string()
+                .contains(&format!("set slot_bytes to at most {most},"))
+        );
     }
 }

@@ -289,7 +289,12 @@ fn find_absent(
             ),
             Seat::Left => (
                 format!("rank {rank} on {host} has left"),
-                free_a_rank(&state.job.name),
+                free_a_rank(
+                    controller.fabric(),
+                    &state.job,
+                    state.seats.iter().copied(),
+                    &state.suspected,
+                ),
             ),
         };
         let diagnosis = Diagnosis {

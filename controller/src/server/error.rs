@@ -9,11 +9,12 @@ use ultima_api::Line;
 use ultima_api::address::Listen;
 use ultima_grpc::tls::TlsError;
 use ultima_planner::fabric::{Fabric, UnknownElement};
-use ultima_planner::job::Refusal;
+use ultima_planner::job::{Job, Member, Rank, Refusal, by_rank};
 use ultima_planner::names::some_of;
 use ultima_planner::program::ProgramError;
 use ultima_planner::update::Untranslatable;
 
+use super::seats::Seat;
 use super::sessions::Mismatch;
 use crate::p4rt::{Cause, ConnectError, RpcError};
 use crate::store::{StoreError, Unfit};
@@ -300,16 +301,15 @@ pub enum JobRequestError {
         hosts: String,
     },
     /// All ranks on the host are taken.
-    #[error(
-        "job {name} has no free rank on host {host} ({ranks} taken); {}",
-        free_a_rank(name)
-    )]
+    #[error("job {name} has no free rank on host {host} ({ranks} taken); {advice}")]
     Taken {
         name: String,
         host: String,
         ranks: usize,
         /// True if a member on the host gets a rank in the next epoch, which its join begins.
         next_epoch: bool,
+        /// See [`free_a_rank`].
+        advice: String,
     },
     /// Members have not joined in time.
     #[error("job {name}: after {} s {} of {members} members had not joined: {missing}", waited.as_secs_f32(), count)]
@@ -457,15 +457,39 @@ fn verdict(error: &StoreError) -> &'static str {
     }
 }
 
-/// The advice for a host where all ranks are taken.
-pub(super) fn free_a_rank(job: &str) -> String {
-    match Line::of(job) {
-        Some((grid, _)) => format!(
+/// The advice for a host where all ranks of a job are taken. `lost` members have no session or are suspected.
+pub(super) fn free_a_rank(
+    fabric: &Fabric,
+    job: &Job,
+    seats: impl Iterator<Item = Seat>,
+    lost: &[Rank],
+) -> String {
+    let name = &job.name;
+    if let Some((grid, _)) = Line::of(name) {
+        return format!(
             "stop all members of this row or column and start them again, or delete grid {grid} and create it again"
+        );
+    }
+    let host = |member: &Member| fabric.host(member.host).name.as_str();
+    let of_rank =
+        |rank: Rank| format!("rank {rank} on {}", host(&job.members[usize::from(rank.0)]));
+    let hosts: Vec<&str> = job.members.iter().map(host).collect();
+    let resize = format!("`ultima job resize {name} --members {}`", hosts.join(","));
+    let (left, here): (Vec<_>, Vec<_>) = by_rank(seats)
+        .filter(|(rank, _)| !lost.contains(rank))
+        .partition(|(_, seat)| *seat == Seat::Left);
+    if here.is_empty() {
+        return "start all ranks again: they get places in another epoch".to_owned();
+    }
+    let here = some_of(here.into_iter().map(|(rank, _)| of_rank(rank)));
+    let again = format!("stop the members that still run ({here}) and start all again");
+    match lost.first() {
+        Some(rank) => format!(
+            "{} is lost: {again}, or replace it in the running job with {resize}",
+            of_rank(*rank)
         ),
-        None => format!(
-            "evict a lost member with `ultima job evict {job}`, or free all places of members that left with `ultima job resize {job} --members ...` and all hosts"
-        ),
+        None if left.is_empty() => format!("all its members still run: {again}"),
+        None => format!("{again}, or replace those that left with {resize}"),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Joining and leaving: members take and give up the ranks of a job.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use ultima_planner::job::{Job, JobId, Rank};
 use ultima_planner::names::some_of;
 
 use super::controller::{Controller, JobState, state_alone};
-use super::error::JobRequestError;
+use super::error::{JobRequestError, free_a_rank};
 use super::membership::change::begin_next_epoch;
 use super::membership::departure;
 use super::proof::{Proof, check_member};
@@ -129,7 +129,11 @@ impl Controller {
                     let (id, pause) = {
                         let registry = self.registry();
                         let record = registry.named(name)?;
-                        (record.job.id, record.pause_before_next_epoch())
+                        let absent = registry.absent(&self.sessions, record);
+                        let Some(at) = record.rejoins_at(joiner.host, &absent) else {
+                            continue;
+                        };
+                        (record.job.id, record.pause_before_next_epoch(at))
                     };
                     if pause > rest() {
                         return Err(JobRequestError::Paused {
@@ -168,7 +172,8 @@ impl Controller {
     fn renew_next_epoch(&self, name: &str, host: HostId) -> Option<Arc<Job>> {
         let mut registry = self.registry();
         let next = registry.next_of(registry.named(name).ok()?.job.id)?;
-        let is_known = next.stage == Stage::Coming && next.may_rejoin(host);
+        let is_known =
+            next.stage == Stage::Coming && next.rejoins_at(host, &BTreeMap::new()).is_some();
         let next = is_known.then(|| Arc::clone(&next.job))?;
         registry.get_mut(next.id)?.change.as_mut()?.renew();
         drop(registry);
@@ -221,19 +226,11 @@ impl Controller {
         let id = record.job.id;
         let record = registry.get_mut(id).expect("found just now");
         let taken = record.seats.take(host, attempt);
-        let taken = taken.map_err(|refusal| match refusal {
-            NoSeat::NotAMember => JobRequestError::NotAMember {
-                name: name.to_owned(),
-                host: self.fabric.host(host).name.clone(),
-                hosts: self.hosts_of(&record.job),
-            },
-            NoSeat::Taken { ranks } => JobRequestError::Taken {
-                name: name.to_owned(),
-                host: self.fabric.host(host).name.clone(),
-                ranks,
-                next_epoch: record.may_rejoin(host),
-            },
+        let taken = taken.map_err(|refusal| {
+            let record = registry.get(id).expect("found just now");
+            self.no_seat(&registry, record, host, refusal)
         })?;
+        let record = registry.get(id).expect("found just now");
         let joining = Joining {
             controller: self,
             job: record.job.id,
@@ -244,6 +241,36 @@ impl Controller {
         span.record("epoch", record.job.epoch.0)
             .record("rank", joining.taken.rank.0);
         Ok((joining, Arc::clone(&record.job), record.seats.complete()))
+    }
+
+    /// The error for a host whose next member gets no rank.
+    fn no_seat(
+        &self,
+        registry: &Registry,
+        record: &Record,
+        host: HostId,
+        refusal: NoSeat,
+    ) -> JobRequestError {
+        let name = record.job.name.clone();
+        let at = self.fabric.host(host).name.clone();
+        match refusal {
+            NoSeat::NotAMember => JobRequestError::NotAMember {
+                name,
+                host: at,
+                hosts: self.hosts_of(&record.job),
+            },
+            NoSeat::Taken { ranks } => {
+                let absent = registry.absent(&self.sessions, record);
+                let lost: Vec<Rank> = absent.keys().copied().collect();
+                JobRequestError::Taken {
+                    name,
+                    host: at,
+                    ranks,
+                    next_epoch: record.rejoins_at(host, &absent).is_some(),
+                    advice: free_a_rank(&self.fabric, &record.job, record.seats.states(), &lost),
+                }
+            }
+        }
     }
 
     /// Gives up a member's rank in an epoch.

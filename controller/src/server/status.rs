@@ -70,6 +70,9 @@ impl JobRequestError {
             },
             JobRequestError::NotReady { .. }
             | JobRequestError::Paused { .. }
+            | JobRequestError::Taken {
+                next_epoch: true, ..
+            }
             | JobRequestError::CancelPending { .. }
             | JobRequestError::ClientGone
             | JobRequestError::NotLeader

@@ -221,6 +221,7 @@ impl TestAgents {
     pub async fn join(&mut self, client: &Client, host: &str) {
         while let Err(error) = self.try_join(client, host).await {
             assert!(error.is_for_now(), "{error}");
+            tokio::time::sleep(Duration::from_millis(2)).await;
         }
     }
 

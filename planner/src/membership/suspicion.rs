@@ -92,6 +92,13 @@ impl Suspicion {
         &self.since
     }
 
+    /// The members that have no session although they should, and when each is suspected for it.
+    pub fn absent(&self) -> BTreeMap<Rank, Instant> {
+        let away = self.away.iter();
+        away.map(|(rank, since)| (*rank, *since + self.grace))
+            .collect()
+    }
+
     /// Updates the suspicions. A member is suspected if it had no session for its grace although it had one before, or
     /// although others have one: programs of some jobs open no session. It is also suspected if more than half of the
     /// other members with a session receive nothing from it.

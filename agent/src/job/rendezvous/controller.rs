@@ -13,7 +13,7 @@ use ultima_host::Report;
 use super::super::error::Refusal;
 use super::super::{JobError, interface};
 use super::addresses::serve;
-use super::exchange::{Member, Offer, agree, hear_all};
+use super::exchange::{Member, Offer, agree, check_mtus, hear_all};
 use super::store::{Client, Protocol};
 use super::{Members, Place, Rendezvous, Request};
 use crate::fingerprint::{Chosen, Fingerprint};
@@ -158,7 +158,9 @@ fn meet_all(member: &mut EpochMember, request: &Request, until: Instant) -> Resu
     let ip = at.ip().to_string();
     let mut store = Client::connect(&ip, at.port(), Some(Protocol::V2), until, advice)?;
     let left = until.saturating_duration_since(Instant::now());
-    agree(&mut store, &member, left, offer, |_| Ok(()))?;
+    agree(&mut store, &member, left, offer, |offers| {
+        check_mtus(config, config.slot_bytes, &offers)
+    })?;
     drop(server);
     // All ranks may have one seed that is not the controller's.
     check_seed(&membership, request)?;

@@ -14,7 +14,7 @@ use super::store::ipv6;
 use super::{Place, Request, Store};
 use crate::deadline::deadline;
 use crate::fingerprint::{Chosen, Fingerprint};
-use crate::limits::largest_slot;
+use crate::limits::{headers, largest_slot};
 use crate::{RENDEZVOUS, meet};
 
 /// The job's number in packets. Without a controller, only epochs distinguish jobs.
@@ -266,6 +266,7 @@ fn roster(
     let seed = request.seed.unwrap_or_else(rand::random);
     let config = configure(request, member, 1, seed, key);
     let slot_bytes = (request.settings.slot_bytes).unwrap_or_else(|| slot(&config, offers));
+    check_mtus(&config, slot_bytes, offers)?;
     let chosen = Chosen {
         seed: Some(seed),
         slot_bytes: Some(slot_bytes),
@@ -286,6 +287,26 @@ fn slot(config: &Config, offers: &[Offer]) -> usize {
     let mtu = offers.iter().map(|offer| offer.mtu).min();
     let buffer = offers.iter().map(|offer| offer.receive_buffer).min();
     largest_slot(config, mtu.unwrap_or(0), buffer.unwrap_or(0))
+}
+
+/// Compares a job's longest packets with all ranks' MTUs: longer ones would be lost.
+pub(super) fn check_mtus(
+    config: &Config,
+    slot_bytes: usize,
+    offers: &[Offer],
+) -> Result<(), Refusal> {
+    let packet = headers(config) + slot_bytes;
+    let smallest = (0..).zip(offers).min_by_key(|(_, offer)| offer.mtu);
+    match smallest.map(|(rank, offer)| (rank, offer.mtu)) {
+        Some((rank, mtu)) if packet > mtu as usize => Err(Refusal::Slot {
+            rank,
+            mtu,
+            slot_bytes,
+            packet,
+            most: (mtu as usize).saturating_sub(headers(config)) / 4 * 4,
+        }),
+        _ => Ok(()),
+    }
 }
 
 /// The configuration of `member`, but for its slot size.
@@ -366,7 +387,6 @@ mod tests {
     use super::*;
     use crate::Settings;
     use crate::job::rendezvous::Local;
-    use crate::limits::headers;
 
     fn offer(ip: Ipv4Addr, mtu: u32, receive_buffer: usize) -> Offer {
         let config = Config::new(JOB, 1, 0, 4, 7, Duration::from_secs(1));
@@ -412,6 +432,20 @@ mod tests {
         assert_eq!(slot_of(12, &[(65_536, USUAL)]), 3520);
         assert_eq!(slot_of(64, &[(65_536, USUAL)]), 1484);
         assert_eq!(slot_of(64, &[(65_536, LARGE)]), 32_192);
+    }
+
+    #[test]
+    fn slots_that_an_mtu_does_not_carry_are_refused() {
+        let config = Config::new(JOB, 1, 0, 3, 7, Duration::from_secs(1));
+        let offers = [9000, 1500, 1600].map(|mtu| offer(Ipv4Addr::LOCALHOST, mtu, 1 << 20));
+        let most = 1500 - headers(&config);
+        assert_eq!(check_mtus(&config, most, &offers), Ok(()));
+        let error = check_mtus(&config, 4096, &offers).unwrap_err().to_string();
+        assert!(
+            error.contains("rank 1's interface has an MTU of 1500"),
+            "{error}"
+        );
+        assert!(error.contains(&format!("at most {most},")), "{error}");
     }
 
     /// A store in this process.

@@ -42,6 +42,8 @@ struct NextMembers {
     stay: BTreeSet<Rank>,
     /// Reasons why other members go, if there is one to report.
     reasons: Vec<(Rank, String)>,
+    /// True if operations are in progress.
+    has_begun: bool,
 }
 
 /// Changes a job's members: commits a new epoch. The change continues in the background, when the
@@ -58,7 +60,10 @@ pub async fn resize_job(
     options: ChangeOptions,
 ) -> Result<JobState, JobRequestError> {
     let hosts = hosts_named(controller, name, members)?;
-    let want = |_: &Registry, record: &Record| to_members(record, &hosts, number);
+    let want = |registry: &Registry, record: &Record| {
+        let lost = lost(registry.absent(&controller.sessions, record));
+        to_members(record, &hosts, number, &lost)
+    };
     begin_change(controller, name, options, want).await
 }
 
@@ -75,7 +80,10 @@ pub fn may_resize(
     members: &[String],
 ) -> Result<(Arc<Job>, Vec<HostId>), JobRequestError> {
     let hosts = hosts_named(controller, name, members)?;
-    let want = |_: &Registry, record: &Record| to_members(record, &hosts, number);
+    let want = |registry: &Registry, record: &Record| {
+        let lost = lost(registry.absent(&controller.sessions, record));
+        to_members(record, &hosts, number, &lost)
+    };
     let (record, ..) = succeed(registry, name, want)?;
     Ok((Arc::clone(&record.job), hosts))
 }
@@ -160,8 +168,8 @@ pub async fn evict_all(
     Ok(state)
 }
 
-/// Begins the next epoch of a job, on the same hosts, for a member that [joins again](Record::may_rejoin) on one of them. Does
-/// nothing if another request has just done so.
+/// Begins the next epoch of a job, on the same hosts, for a member that [joins again](Record::rejoins_at) on one of them.
+/// Lost members have no place there.
 ///
 /// # Errors
 /// See [`JobRequestError`]: the job is unchanged.
@@ -175,16 +183,22 @@ pub async fn begin_next_epoch(
         join: JOIN_WAIT,
         lost: Lost::Cancel,
     };
-    let want = |_: &Registry, record: &Record| match record.may_rejoin(host) {
-        true => Ok(NextMembers {
+    let want = |registry: &Registry, record: &Record| {
+        let absent = registry.absent(&controller.sessions, record);
+        let rejoins_at = record.rejoins_at(host, &absent);
+        if rejoins_at.is_none_or(|at| at > Instant::now()) {
+            return Err(JobRequestError::Changing {
+                name: name.to_owned(),
+                epoch: record.job.epoch.0,
+            });
+        }
+        let lost = lost(absent);
+        Ok(NextMembers {
             hosts: record.job.members.iter().map(|it| it.host).collect(),
-            stay: joined(record).collect(),
-            reasons: Vec::new(),
-        }),
-        false => Err(JobRequestError::Changing {
-            name: name.to_owned(),
-            epoch: record.job.epoch.0,
-        }),
+            stay: joined(record).filter(|rank| !lost.contains(rank)).collect(),
+            reasons: replaced(&lost),
+            has_begun: false,
+        })
     };
     begin_change(controller, name, options, want)
         .await
@@ -227,6 +241,7 @@ async fn change_again(controller: &Arc<Controller>, again: Again) {
             hosts,
             stay: stay.collect(),
             reasons: gone,
+            has_begun: has_begun(record),
         })
     };
     if let Err(error) = begin_change(controller, &name, options, want).await {
@@ -295,12 +310,12 @@ async fn begin_change(
     let _changes = controller.change().await?;
     let (mut reserved, mut begun) = (Reserved::of(controller), None);
     let planned = reserved.add(|registry| {
-        let (record, hosts, succession) = succeed(registry, name, want)?;
+        let (record, hosts, succession, has_begun) = succeed(registry, name, want)?;
         begun = Some(Origin {
             of: record.job.id,
             succession: Arc::new(succession),
             options,
-            has_begun: has_begun(record),
+            has_begun,
             first: None,
         });
         registry.propose_next(
@@ -344,12 +359,12 @@ async fn begin_change(
     state
 }
 
-/// A job whose members may change now, their hosts, and the mapping from old to new ranks.
+/// A job whose members may change now, their hosts, the mapping from old to new ranks, and whether operations are in progress.
 fn succeed<'r>(
     registry: &'r Registry,
     name: &str,
     want: impl FnOnce(&Registry, &Record) -> Result<NextMembers, JobRequestError>,
-) -> Result<(&'r Record, Vec<HostId>, Succession), JobRequestError> {
+) -> Result<(&'r Record, Vec<HostId>, Succession, bool), JobRequestError> {
     let record = registry.named(name)?;
     let of = &record.job;
     let coming = registry.next_of(of.id).map(|next| next.job.epoch.0);
@@ -362,6 +377,7 @@ fn succeed<'r>(
         hosts,
         stay,
         reasons,
+        has_begun,
     } = want(registry, record)?;
     let from: Vec<HostId> = of.members.iter().map(|member| member.host).collect();
     // Members of a grid do not change over to another epoch.
@@ -387,11 +403,11 @@ fn succeed<'r>(
     };
     let mut succession = Succession::new(&from, |rank| stay.contains(&rank), &hosts, why);
     succession.keep_free(&from, &hosts, free.iter().copied());
-    if has_begun(record) && succession.survivors().next().is_none() {
+    if has_begun && succession.survivors().next().is_none() {
         let name = name.to_owned();
         return Err(JobRequestError::NobodyStays { name });
     }
-    Ok((record, hosts, succession))
+    Ok((record, hosts, succession, has_begun))
 }
 
 /// True if operations are in progress: all members have joined, and some have not left.
@@ -412,26 +428,48 @@ fn is_as_seen(record: &Record, epoch: u32, number: u32) -> Result<(), JobRequest
     }
 }
 
-/// Members on these hosts; all current members that have joined may stay.
+/// The members that are lost by now, of those that are absent.
+fn lost(absent: BTreeMap<Rank, Instant>) -> BTreeSet<Rank> {
+    let now = Instant::now();
+    let lost = absent.into_iter().filter(|(_, at)| *at <= now);
+    lost.map(|(rank, _)| rank).collect()
+}
+
+/// The reason why lost members go.
+fn replaced(lost: &BTreeSet<Rank>) -> Vec<(Rank, String)> {
+    let why = "it had no session with the controller, and its place was given to a new member";
+    lost.iter().map(|rank| (*rank, why.to_owned())).collect()
+}
+
+/// Members on these hosts; all current members that have joined may stay. On the same hosts, new members replace those that
+/// are `lost`.
 fn to_members(
     record: &Record,
     hosts: &[HostId],
     number: Option<u32>,
+    lost: &BTreeSet<Rank>,
 ) -> Result<NextMembers, JobRequestError> {
     is_as_seen(record, 0, number.unwrap_or_default())?;
-    let stay: BTreeSet<Rank> = joined(record).collect();
+    let mut stay: BTreeSet<Rank> = joined(record).collect();
     let now = record.job.members.iter().map(|member| member.host);
-    // A new epoch frees the places of members that left. Without such a place, nothing would
+    // A new epoch frees the places of members that left or are lost. Without such a place, nothing would
     // change.
+    let is_same = now.eq(hosts.iter().copied());
     let has_left = record.seats.states().any(|seat| seat == Seat::Left);
-    if now.eq(hosts.iter().copied()) && !has_left {
+    if is_same && !has_left && lost.is_empty() {
         let name = record.job.name.clone();
         return Err(JobRequestError::SameMembers { name });
+    }
+    let mut reasons = Vec::new();
+    if is_same {
+        stay.retain(|rank| !lost.contains(rank));
+        reasons = replaced(lost);
     }
     Ok(NextMembers {
         hosts: hosts.to_vec(),
         stay,
-        reasons: Vec::new(),
+        reasons,
+        has_begun: has_begun(record),
     })
 }
 
@@ -456,6 +494,7 @@ fn without(record: &Record, gone: &[(Rank, String)]) -> NextMembers {
         hosts: stays.map(|(_, member)| member.host).collect(),
         stay: joined(record).filter(|rank| !goes(*rank)).collect(),
         reasons: gone.iter().cloned().chain(reasons).collect(),
+        has_begun: has_begun(record),
     }
 }
 

@@ -1,6 +1,7 @@
 //! A job's epochs in the registry: the current one, and one before or after it.
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use ultima_p4runtime::names::Names;
 use ultima_planner::fabric::{Fabric, HostId};
@@ -230,6 +231,14 @@ impl Registry {
             joined: joined.map(|(rank, _)| rank).collect(),
             with_session: with_session.into_keys().collect(),
         }
+    }
+
+    /// The members of an epoch that have no session now although they should, and when each is suspected for it.
+    pub fn absent(&self, sessions: &Sessions, record: &Record) -> BTreeMap<Rank, Instant> {
+        // The last scan may be older than the latest session.
+        let mut suspicion = record.suspicion.clone();
+        suspicion.update(&self.seen(sessions, record), Instant::now());
+        suspicion.absent()
     }
 }
 

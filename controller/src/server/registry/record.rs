@@ -1,6 +1,6 @@
 //! The record of one epoch of a job, and the desired state that records add up to.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -98,13 +98,29 @@ impl Record {
         !self.waits_for.is_empty() && self.waits_for.iter().all(|at| is_sure(at, id))
     }
 
-    /// True if a member on a host gets a rank in another epoch only: all members have left, or the one that had it knows the
-    /// key. Members of a grid do not change over to another epoch, so its rows and columns get one only when they have none.
-    pub fn may_rejoin(&self, host: HostId) -> bool {
+    /// When a member on a host may get a rank in another epoch, if it gets one there only: all members have left or are lost,
+    /// or the one that had the rank knows the key. Members of a grid do not change over to another epoch, so its rows and
+    /// columns get one only when they have no other member. A member in `absent` is lost from that time on.
+    pub fn rejoins_at(&self, host: HostId, absent: &BTreeMap<Rank, Instant>) -> Option<Instant> {
         let (job, seats) = (&self.job, &self.seats);
-        let changes_over = || seats.states().any(|seat| seat == Seat::Joined);
-        (seats.all_left() || seats.is_vacated_on(host))
-            && (Line::of(&job.name).is_none() || !changes_over())
+        let taken = seats.by_rank();
+        let taken = taken.filter(|(_, seat)| matches!(seat, Seat::Joining | Seat::Joined));
+        let lost = taken.map(|(rank, _)| absent.get(&rank).copied());
+        let all_lost = lost.collect::<Option<Vec<Instant>>>();
+        let all_lost = all_lost.map(|at| at.into_iter().max().unwrap_or(self.begun));
+        if seats.free().next().is_none() {
+            return all_lost;
+        }
+        let is_here = |rank: &Rank| job.members[usize::from(rank.0)].host == host;
+        let lost_here = absent.iter().filter(|(rank, _)| is_here(rank));
+        let here = match seats.is_vacated_on(host) {
+            true => self.begun,
+            false => lost_here.map(|(_, at)| *at).min()?,
+        };
+        match Line::of(&job.name) {
+            None => Some(here),
+            Some(_) => Some(all_lost?.max(here)),
+        }
     }
 
     /// True if the epoch's members begin together with operation 0 when all have a session. The next epoch has no first
@@ -114,12 +130,14 @@ impl Record {
         self.stage != Stage::Coming && first == Some(0)
     }
 
-    /// The remaining time until a join may begin another epoch: none if all members have left, as when a job runs again.
-    pub fn pause_before_next_epoch(&self) -> Duration {
-        if self.seats.all_left() {
-            return Duration::ZERO;
+    /// The remaining time until a join may begin another epoch, which it may not before `rejoins_at`. No further time if all
+    /// members had joined, as when a job runs again.
+    pub fn pause_before_next_epoch(&self, rejoins_at: Instant) -> Duration {
+        let lost = rejoins_at.saturating_duration_since(Instant::now());
+        match self.seats.free().next() {
+            None => lost,
+            Some(_) => lost.max(pace(self.job.epoch).saturating_sub(self.begun.elapsed())),
         }
-        pace(self.job.epoch).saturating_sub(self.begun.elapsed())
     }
 }
 

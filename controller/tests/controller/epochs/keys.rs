@@ -7,7 +7,7 @@ use ultima_controller::store::{Change, Embedded, Store as _};
 use super::*;
 
 /// The keys of two epochs, which differ; all members of each epoch have received the same one.
-fn assert_renewed(agents: &TestAgents) {
+pub fn assert_renewed(agents: &TestAgents) {
     let keys = agents.keys();
     let all: Vec<&Vec<u8>> = keys.values().flatten().collect();
     assert_eq!(keys.len(), 2, "{keys:?}");

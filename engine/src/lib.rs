@@ -178,6 +178,8 @@ pub struct Limits {
     pub groups: usize,
     /// Clone sessions.
     pub sessions: usize,
+    /// Classes of service of clone sessions, 1 to 8.
+    pub classes_of_service: u8,
     /// Replicas of one group or session.
     pub replicas: usize,
     /// Groups of one action profile, including one-shot sets.
@@ -197,6 +199,7 @@ impl Default for Limits {
             descendants: 1 << 12,
             groups: 1 << 12,
             sessions: 1 << 10,
+            classes_of_service: 8,
             replicas: 1 << 10,
             profile_groups: 1 << 16,
             profile_weight: 1 << 20,

@@ -119,10 +119,12 @@ pub(crate) async fn start(
             checked.map_err(|refusal| SwitchError::Ports(refusal.message))?;
         }
     }
+    let mut limits = config.limits;
+    limits.classes_of_service = config.priority_queues;
     let loader = Loader {
         limits: match &target {
-            Some(target) => target.limits(config.limits),
-            None => config.limits,
+            Some(target) => target.limits(limits),
+            None => limits,
         },
         seed: config.seed,
         target,

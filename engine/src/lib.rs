@@ -28,12 +28,14 @@
 //!         name: "hdr.orders.argument".into(),
 //!         kind: MatchKind::Exact,
 //!         width: 8,
+//!         is_translated: false,
 //!     }],
 //!     actions: vec![(1, ActionScope::Everywhere), (2, ActionScope::DefaultOnly)],
 //!     size: 4,
 //!     ..TableInfo::default()
 //! };
-//! let mark = ActionInfo { name: "Serve.mark".into(), params: vec![(1, "kept".into())] };
+//! let kept = MetadataInfo { id: 1, name: "kept".into(), width: 8, is_translated: false };
+//! let mark = ActionInfo { name: "Serve.mark".into(), params: vec![kept] };
 //! let no_action = ActionInfo { name: "NoAction".into(), params: vec![] };
 //! let p4info = P4Info {
 //!     tables: HashMap::from([("Serve.marks".into(), marks)]),

@@ -28,12 +28,14 @@
 //!         name: "hdr.orders.argument".into(),
 //!         kind: MatchKind::Exact,
 //!         width: 8,
+//!         is_translated: false,
 //!     }],
 //!     actions: vec![(1, ActionScope::Everywhere), (2, ActionScope::DefaultOnly)],
 //!     size: 4,
 //!     ..TableInfo::default()
 //! };
-//! let mark = ActionInfo { name: "Serve.mark".into(), params: vec![(1, "kept".into())] };
+//! let kept = MetadataInfo { id: 1, name: "kept".into(), width: 8, is_translated: false };
+//! let mark = ActionInfo { name: "Serve.mark".into(), params: vec![kept] };
 //! let no_action = ActionInfo { name: "NoAction".into(), params: vec![] };
 //! let p4info = P4Info {
 //!     tables: HashMap::from([("Serve.marks".into(), marks)]),
@@ -178,6 +180,8 @@ pub struct Limits {
     pub groups: usize,
     /// Clone sessions.
     pub sessions: usize,
+    /// Classes of service of clone sessions, 1 to 8.
+    pub classes_of_service: u8,
     /// Replicas of one group or session.
     pub replicas: usize,
     /// Groups of one action profile, including one-shot sets.
@@ -197,6 +201,7 @@ impl Default for Limits {
             descendants: 1 << 12,
             groups: 1 << 12,
             sessions: 1 << 10,
+            classes_of_service: 8,
             replicas: 1 << 10,
             profile_groups: 1 << 16,
             profile_weight: 1 << 20,

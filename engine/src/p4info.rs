@@ -66,6 +66,8 @@ pub struct FieldInfo {
     pub kind: MatchKind,
     /// Width in the control plane, in bits; 0 if values are not numbers there.
     pub width: u32,
+    /// True if the control plane sees another type than the program (P4Runtime §18.1).
+    pub is_translated: bool,
 }
 
 /// An action.
@@ -73,8 +75,8 @@ pub struct FieldInfo {
 pub struct ActionInfo {
     /// The action's name.
     pub name: String,
-    /// Ids and names of the parameters, in the program's order.
-    pub params: Vec<(u32, String)>,
+    /// The parameters, in the program's order.
+    pub params: Vec<MetadataInfo>,
 }
 
 /// A counter, meter or register array.
@@ -121,10 +123,10 @@ pub struct DigestInfo {
     pub data: Result<DigestType, String>,
 }
 
-/// A field of a controller header.
+/// A field of a controller header, or a parameter of an action.
 #[derive(Debug, Clone)]
 pub struct MetadataInfo {
-    /// The field's id, unique in its header.
+    /// The field's id, unique in its header or action.
     pub id: u32,
     /// The field's name.
     pub name: String,

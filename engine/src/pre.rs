@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::Limits;
 use super::error::{ControlError, ErrorKind};
 
 /// One copy of a packet: its egress port and replication id.
@@ -29,6 +30,7 @@ pub struct CloneSession {
 pub struct Pre {
     groups: Objects<Vec<Replica>>,
     sessions: Objects<CloneSession>,
+    classes_of_service: u8,
 }
 
 /// Groups, or sessions.
@@ -42,19 +44,20 @@ struct Objects<T> {
 }
 
 impl Pre {
-    pub(super) fn new(max_groups: usize, max_sessions: usize, max_replicas: usize) -> Pre {
+    pub(super) fn new(limits: &Limits) -> Pre {
         Pre {
+            classes_of_service: limits.classes_of_service,
             groups: Objects {
                 kind: "multicast group",
                 all: BTreeMap::new(),
                 max_id: u16::MAX.into(),
-                limits: [max_groups, max_replicas],
+                limits: [limits.groups, limits.replicas],
             },
             sessions: Objects {
                 kind: "clone session",
                 all: BTreeMap::new(),
                 max_id: MAX_SESSION,
-                limits: [max_sessions, max_replicas],
+                limits: [limits.sessions, limits.replicas],
             },
         }
     }
@@ -104,11 +107,15 @@ impl Pre {
     }
 
     fn check_session(&self, id: u32, session: &CloneSession) -> Result<(), ControlError> {
-        let class = session.class_of_service;
-        if class > MAX_PRIORITY {
-            return Err(ControlError::invalid(format!(
-                "clone session {id}: class of service {class}, expected 0 to {MAX_PRIORITY}"
-            )));
+        let (class, most) = (session.class_of_service, self.classes_of_service - 1);
+        if class > most {
+            let text =
+                format!("clone session {id}: class of service {class}, expected 0 to {most}");
+            // BMv2's code for a class that its ports may not have.
+            return Err(match class > MAX_PRIORITY {
+                true => ControlError::invalid(text),
+                false => ControlError::new(ErrorKind::Unimplemented, text),
+            });
         }
         self.sessions.check(id, &session.replicas)
     }
@@ -195,7 +202,11 @@ mod tests {
 
     #[test]
     fn a_group_exists_once_and_is_full_at_its_limits() {
-        let mut pre = Pre::new(1, 1, 2);
+        let mut pre = Pre::new(&Limits {
+            groups: 1,
+            replicas: 2,
+            ..Limits::default()
+        });
         pre.insert_group(1, vec![replica(1, 1)]).unwrap();
         let twice = pre.insert_group(1, vec![]).unwrap_err();
         assert_eq!(twice.kind(), ErrorKind::AlreadyExists);
@@ -208,7 +219,7 @@ mod tests {
 
     #[test]
     fn ids_and_replicas_are_checked() {
-        let mut pre = Pre::new(4, 4, 4);
+        let mut pre = Pre::new(&Limits::default());
         for id in [0, 0x1_0000] {
             assert_eq!(
                 pre.insert_group(id, vec![]).unwrap_err().kind(),
@@ -238,6 +249,13 @@ mod tests {
         pre.insert_session(4, class(7)).unwrap();
         assert!(pre.modify_session(4, class(9)).is_err());
         assert_eq!(pre.session(4).unwrap().class_of_service, 7);
+        let mut one_class = Pre::new(&Limits {
+            classes_of_service: 1,
+            ..Limits::default()
+        });
+        let high = one_class.insert_session(3, class(1)).unwrap_err();
+        assert_eq!(high.kind(), ErrorKind::Unimplemented);
+        one_class.insert_session(3, class(0)).unwrap();
         assert_eq!(
             pre.modify_session(3, session).unwrap_err().kind(),
             ErrorKind::NotFound

@@ -17,7 +17,6 @@ use {
     std::sync::Arc,
     tokio_rustls::rustls::server::WebPkiClientVerifier,
     tokio_rustls::rustls::{RootCertStore, ServerConfig},
-    tonic::transport::{Server, ServerTlsConfig},
 };
 
 use crate::reasons::reasons;
@@ -134,10 +133,6 @@ impl ClientTls {
     }
 }
 
-/// How long a client has for its part of the handshake.
-#[cfg(feature = "server")]
-const HANDSHAKE: std::time::Duration = std::time::Duration::from_secs(10);
-
 /// The files of a server that speaks TLS only, all in PEM format.
 #[cfg(feature = "server")]
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -200,21 +195,6 @@ impl ServerTls {
         let mut config = config.map_err(|error| self.identity.mismatch(&error))?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(TlsAcceptor::from(Arc::new(config)))
-    }
-
-    /// Makes a server speak TLS.
-    ///
-    /// # Errors
-    /// A file cannot be read or has the wrong content, or certificate and key do not match.
-    pub fn secure(&self, server: Server) -> Result<Server, TlsError> {
-        let mut config = ServerTlsConfig::new()
-            .identity(self.identity.read()?)
-            .timeout(HANDSHAKE);
-        if let Some(path) = &self.client_ca {
-            config = config.client_ca_root(authorities(path)?);
-        }
-        let secured = server.tls_config(config);
-        secured.map_err(|error| self.identity.mismatch(&error))
     }
 }
 

@@ -5,13 +5,14 @@
 //!   ([`v1::p4_runtime_client`], [`v1::p4_runtime_server`]).
 //! - [`names`] finds the objects of a P4Info by name and builds entries from names and values, so
 //!   that controllers need no numeric ids.
-//! - [`tofino`] packs a program for Tofino in the form of Stratum or of PI. [`stratum`] has Stratum's messages.
+//! - [`bmv2`] finds the program in a device config. [`tofino`] packs a program for Tofino in the form of Stratum or of PI. [`stratum`] has Stratum's messages.
 //! - [`text`] reads and prints P4Info (and any other message) in protobuf's text format.
 //! - [`bounded`] rejects messages that would take too much memory; all stubs use it. [`write`] has write requests for servers.
 //! - [`bytestring`] encodes numbers, [`replication`] builds multicast groups and clone sessions, and [`batch`] builds
 //!   the status of a failed batch.
 
 pub mod batch;
+pub mod bmv2;
 pub mod bounded;
 pub mod bytestring;
 mod entity;

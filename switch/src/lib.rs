@@ -20,7 +20,6 @@
 mod clock;
 pub mod config;
 mod datapath;
-mod device_config;
 mod digests;
 mod forward;
 mod grpc;

@@ -12,6 +12,7 @@ use ultima_p4runtime::config::v1::{
     ActionProfile, ActionRef, ControllerPacketMetadata, MatchField, P4DataTypeSpec, P4Info,
     P4NamedType, P4TypeInfo, Preamble, Table, action_ref, match_field, meter_spec,
 };
+use ultima_p4runtime::names::Names;
 
 use crate::engine::{
     self, ActionInfo, ActionScope, ArrayInfo, DigestInfo, DigestType, Engine, FieldInfo, Limits,
@@ -36,44 +37,51 @@ pub fn load(json: &[u8], p4info: &P4Info, limits: Limits) -> Result<Engine, Load
 /// Translates a P4Info.
 ///
 /// # Errors
-/// The P4Info has an object that the switch does not support, or one without a name.
+/// The P4Info contradicts itself, or has an object that the switch does not support.
 pub fn translate(p4info: &P4Info) -> Result<engine::P4Info, LoadError> {
+    // Ids and names are unique.
+    Names::new(p4info.clone()).map_err(LoadError::p4info)?;
     let none = P4TypeInfo::default();
     let types = Types(p4info.type_info.as_ref().unwrap_or(&none));
     refuse(p4info)?;
     let mut found = engine::P4Info::default();
     for action in &p4info.actions {
-        let (id, name) = name_of("an action", &action.preamble)?;
+        let (id, name) = named(&action.preamble);
         let params = action.params.iter().map(|param| {
             if param.bitwidth <= 0 {
                 let at = format!("action {name}, parameter {}", param.name);
                 return Err(LoadError::unsupported(STRING, at));
             }
-            Ok((param.id, param.name.clone()))
+            Ok(MetadataInfo {
+                id: param.id,
+                name: param.name.clone(),
+                width: param.bitwidth as u32,
+                is_translated: types.translation(&param.type_name).is_some(),
+            })
         });
         let params = params.collect::<Result<_, _>>()?;
         found.actions.insert(id, ActionInfo { name, params });
     }
     for table in &p4info.tables {
-        let (id, name) = name_of("a table", &table.preamble)?;
+        let (id, name) = named(&table.preamble);
         found
             .tables
             .insert(name.clone(), types.table(id, &name, table)?);
     }
-    found.counters = arrays(p4info.counters.iter().map(|c| (&c.preamble, c.size, false)))?;
-    found.meters = arrays(p4info.meters.iter().map(|m| (&m.preamble, m.size, false)))?;
+    found.counters = arrays(p4info.counters.iter().map(|c| (&c.preamble, c.size, false)));
+    found.meters = arrays(p4info.meters.iter().map(|m| (&m.preamble, m.size, false)));
     let registers = p4info.registers.iter().map(|register| {
         let signed = types.is_signed(register.type_spec.as_ref());
         (&register.preamble, register.size.into(), signed)
     });
-    found.registers = arrays(registers)?;
+    found.registers = arrays(registers);
     for profile in &p4info.action_profiles {
-        let (id, name) = name_of("an action profile", &profile.preamble)?;
+        let (id, name) = named(&profile.preamble);
         let info = profile_info(id, &name, profile)?;
         found.profiles.insert(name, info);
     }
     for set in &p4info.value_sets {
-        let (id, name) = name_of("a value set", &set.preamble)?;
+        let (id, name) = named(&set.preamble);
         let at = format!("value set {name}");
         let fields = set.r#match.iter();
         let fields = fields.map(|field| types.field(&at, field));
@@ -89,11 +97,11 @@ pub fn translate(p4info: &P4Info) -> Result<engine::P4Info, LoadError> {
     let meters = p4info.direct_meters.iter();
     let meters = meters.map(|m| (&m.preamble, m.direct_table_id));
     for (preamble, table) in counters.chain(meters) {
-        let (_, name) = name_of("a direct resource", preamble)?;
+        let (_, name) = named(preamble);
         found.direct.insert(name, table);
     }
     for digest in &p4info.digests {
-        let (id, name) = name_of("a digest", &digest.preamble)?;
+        let (id, name) = named(&digest.preamble);
         let data = types.digest(digest.type_spec.as_ref(), 0, &mut { MAX_TYPES });
         found.digests.insert(name, DigestInfo { id, data });
     }
@@ -109,7 +117,7 @@ fn refuse(p4info: &P4Info) -> Result<(), LoadError> {
     for (preamble, spec) in meters.chain(direct) {
         let kind = spec.as_ref().map_or(0, |spec| spec.r#type);
         if kind != i32::from(meter_spec::Type::TwoRateThreeColor) {
-            let (_, name) = name_of("a meter", preamble)?;
+            let (_, name) = named(preamble);
             return Err(LoadError::unsupported(
                 "a single rate",
                 format!("meter {name}"),
@@ -125,22 +133,19 @@ fn refuse(p4info: &P4Info) -> Result<(), LoadError> {
     }
 }
 
-fn name_of(what: &str, preamble: &Option<Preamble>) -> Result<(u32, String), LoadError> {
-    match preamble {
-        Some(preamble) => Ok((preamble.id, preamble.name.clone())),
-        None => Err(LoadError::p4info(format!(
-            "{what} of the P4Info has no name"
-        ))),
-    }
+/// Id and name of an object, which `Names` has checked.
+fn named(preamble: &Option<Preamble>) -> (u32, String) {
+    let preamble = preamble.as_ref();
+    preamble.map_or_else(Default::default, |it| (it.id, it.name.clone()))
 }
 
 fn arrays<'a>(
     arrays: impl Iterator<Item = (&'a Option<Preamble>, i64, bool)>,
-) -> Result<HashMap<String, ArrayInfo>, LoadError> {
+) -> HashMap<String, ArrayInfo> {
     let named = arrays.map(|(preamble, size, signed)| {
-        let (id, name) = name_of("an array", preamble)?;
+        let (id, name) = named(preamble);
         let size = u64::try_from(size).unwrap_or(0);
-        Ok((name, ArrayInfo { id, size, signed }))
+        (name, ArrayInfo { id, size, signed })
     });
     named.collect()
 }
@@ -257,21 +262,18 @@ impl<'a> Types<'a> {
             name: field.name.clone(),
             kind,
             width: u32::try_from(field.bitwidth).unwrap_or(0),
+            is_translated: self.translation(&field.type_name).is_some(),
         })
     }
 
     /// Returns the fields of a controller header; none if the program does not have it.
     fn header(&self, name: &str, p4info: &P4Info) -> Result<Vec<MetadataInfo>, LoadError> {
-        let named = |header: &&ControllerPacketMetadata| {
+        let is_it = |header: &&ControllerPacketMetadata| {
             let preamble = header.preamble.as_ref();
             preamble.is_some_and(|preamble| preamble.name == name)
         };
-        let mut headers = p4info.controller_packet_metadata.iter().filter(named);
-        let fields = headers.next().map_or(&[][..], |header| &header.metadata);
-        if headers.next().is_some() {
-            let what = format!("there are two controller headers {name}");
-            return Err(LoadError::p4info(what));
-        }
+        let header = p4info.controller_packet_metadata.iter().find(is_it);
+        let fields = header.map_or(&[][..], |header| &header.metadata);
         let fields = fields.iter().map(|field| {
             let translation = self.translation(&field.type_name);
             if let Some(Some(SdnType::SdnString(_))) = translation {

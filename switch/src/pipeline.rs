@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use ultima_p4runtime::bmv2;
 use ultima_p4runtime::v1::{
     CloneSessionEntry, ForwardingPipelineConfig, MulticastGroupEntry, TableEntry,
 };
 
-use crate::device_config;
 use crate::digests::Digests;
 use crate::engine::{Engine, Limits, LoadError, Schema};
 use crate::grpc;
@@ -48,7 +48,8 @@ impl Loader {
         let device_config = &config.p4_device_config;
         let converted = self.target.as_ref().map(|it| it.pipeline(device_config));
         let converted = converted.transpose()?;
-        let json = device_config::json(converted.as_ref().unwrap_or(device_config))?;
+        let json = bmv2::json(converted.as_ref().unwrap_or(device_config));
+        let json = json.map_err(|_| ConfigError::NoDeviceConfig)?;
         if json.is_empty() {
             return Err(ConfigError::NoDeviceConfig);
         }
@@ -63,7 +64,7 @@ impl Loader {
             target: self.target.clone(),
             next_scan: 0,
             engine,
-            config,
+            config: Arc::new(config),
             groups: BTreeMap::new(),
             sessions: BTreeMap::new(),
         })
@@ -75,7 +76,7 @@ pub(crate) struct Pipeline {
     /// The interpreter with tables, counters, meters, registers and replication engine.
     pub(crate) engine: Engine,
     /// The config that it was loaded from. Without a P4Info, controllers have no access.
-    pub(crate) config: ForwardingPipelineConfig,
+    pub(crate) config: Arc<ForwardingPipelineConfig>,
     /// Multicast groups and clone sessions as they were written: the interpreter knows their
     /// replicas, a reader also wants the metadata and the form in which ports were given (P4Runtime
     /// §9.5, read-write symmetry).
@@ -96,17 +97,12 @@ pub enum ConfigError {
     /// The config has no P4Info.
     #[error("config.p4info is not set: expected the P4Info of the program")]
     NoP4Info,
-    /// The config has no program.
+    /// The config has no program, or none in a known format.
     #[error(
-        "config.p4_device_config has no program: expected p4c's BMv2 JSON, or a p4.tmp.P4DeviceConfig with it in device_data"
+        "config.p4_device_config has no program in a known format: expected p4c's BMv2 JSON, or a p4.tmp.P4DeviceConfig with \
+         it in device_data"
     )]
     NoDeviceConfig,
-    /// The device config has an unknown format.
-    #[error(
-        "config.p4_device_config has an unknown format: expected p4c's BMv2 JSON, or a p4.tmp.P4DeviceConfig with it in \
-         device_data"
-    )]
-    UnknownDeviceConfig,
     /// The config is not for the emulated target.
     #[error(transparent)]
     Target(#[from] Refusal),

@@ -7,11 +7,10 @@ use std::thread;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
-use tonic::transport::Server;
-use tonic::transport::server::Router;
-use tonic::transport::server::TcpIncoming;
+use ultima_grpc::connections::{Connections, Limits};
+use ultima_grpc::server::{Certificates, Listener, Protocol, Services, Version};
 
 use crate::forward::{Forwarder, Handle};
 use crate::grpc::Service;
@@ -20,11 +19,13 @@ use crate::switch::SwitchError;
 /// How long clients have to take note that the server ends.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// How often a silent client is asked whether it is there, and how long it has for its answer: a
-/// controller whose machine is gone must not hold its election id for ever.
-const KEEPALIVE: Duration = Duration::from_secs(10);
-/// Calls of one connection that are served at once; others wait.
-pub(crate) const MAX_CALLS: usize = 64;
+/// HTTP of the server. The keepalive frees the election id of a controller whose machine is gone.
+const PROTOCOL: Protocol = Protocol {
+    version: Version::Http2,
+    keepalive: Duration::from_secs(10),
+};
+/// Longest time of a connection without a call.
+const IDLE: Duration = Duration::from_secs(300);
 
 /// A running switch or link. Dropping it stops forwarding without waiting.
 pub struct Running {
@@ -37,7 +38,7 @@ struct Grpc {
     address: SocketAddr,
     service: Service,
     /// Dropping it ends the server.
-    stop: oneshot::Sender<()>,
+    stop: watch::Sender<()>,
     server: JoinHandle<()>,
 }
 
@@ -47,14 +48,6 @@ pub(crate) async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAd
     let listener = TcpListener::bind(address).await.map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
     Ok((listener, address))
-}
-
-/// A gRPC server without services yet.
-pub(crate) fn server() -> Server {
-    Server::builder()
-        .http2_keepalive_interval(Some(KEEPALIVE))
-        .http2_keepalive_timeout(Some(KEEPALIVE))
-        .concurrency_limit_per_connection(MAX_CALLS)
 }
 
 impl Running {
@@ -76,19 +69,15 @@ impl Running {
     pub(crate) fn serve(
         &mut self,
         (listener, address): (TcpListener, SocketAddr),
-        router: Router,
+        certificates: Certificates,
+        services: Services,
         service: Service,
     ) {
-        let (stop, stopped) = oneshot::channel();
-        let server = tokio::spawn(async move {
-            // The server's own option applies only to listeners that it binds itself. With delayed
-            // acknowledgements, responses would take 40 ms.
-            let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
-            let stopped = async { stopped.await.unwrap_or_default() };
-            if let Err(error) = router.serve_with_incoming_shutdown(incoming, stopped).await {
-                tracing::error!("gRPC: {error}");
-            }
-        });
+        let (stop, stopped) = watch::channel(());
+        let connections = Connections::new(Limits::of_process(), IDLE);
+        let listener = Listener::from(listener);
+        let server = listener.serve(certificates, PROTOCOL, services, connections, stopped);
+        let server = tokio::spawn(server);
         self.grpc = Some(Grpc {
             address,
             service,

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use ultima_grpc::server::Certificates;
 use ultima_grpc::tls::TlsError;
 use ultima_p4runtime::text::TextError;
 
@@ -118,10 +119,12 @@ pub(crate) async fn start(
             checked.map_err(|refusal| SwitchError::Ports(refusal.message))?;
         }
     }
+    let mut limits = config.limits;
+    limits.classes_of_service = config.priority_queues;
     let loader = Loader {
         limits: match &target {
-            Some(target) => target.limits(config.limits),
-            None => config.limits,
+            Some(target) => target.limits(limits),
+            None => limits,
         },
         seed: config.seed,
         target,
@@ -130,10 +133,7 @@ pub(crate) async fn start(
         Some(files) => Some(loader.load_bare(files.parsed()?)?),
         None => None,
     };
-    let server = match &config.tls {
-        Some(files) => files.secure(running::server())?,
-        None => running::server(),
-    };
+    let certificates = Certificates::load(config.tls)?;
     let listening = match grpc {
         Some(address) => Some(running::listen(address).await?),
         None => None,
@@ -172,7 +172,8 @@ pub(crate) async fn start(
     if let Some(listener) = listening {
         let service = Service::new(config.device_id, loader, handle, tallies, opener, schema);
         tokio::spawn(grpc::deliver(service.clone(), notifications));
-        running.serve(listener, grpc::router(server, &service, joined), service);
+        let services = grpc::services(&service, joined);
+        running.serve(listener, certificates, services, service);
     }
     Ok(running)
 }

@@ -12,11 +12,11 @@ use std::time::Instant;
 use tonic::transport::CertificateDer;
 use tonic::{Request, Status};
 use ultima_api::identity::{Identity, Role};
+use ultima_grpc::connections::{InProgress, Peer};
 use ultima_planner::job::Job;
 use webpki::EndEntityCert;
 
 use super::call_rates::CallRates;
-use super::connections::{InProgress, Peer};
 use super::error::JobRequestError;
 
 use Role::{Agent, Controller, Operator, Viewer};

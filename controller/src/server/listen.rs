@@ -1,27 +1,18 @@
 //! The sockets of the control API and of metrics.
 
-use std::future::poll_fn;
 use std::io;
-use std::net::IpAddr;
 use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::{Path, PathBuf};
-use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
-use nix::sys::resource::{Resource, getrlimit};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;
-use tokio::task::JoinSet;
-use tokio::time::sleep;
 use ultima_api::address::Listen;
+use ultima_grpc::connections::Connections;
+use ultima_grpc::server::{self, Certificates};
 
-use super::connections::{Connections, Evicted, Limits, Place};
 use super::error::ServeError;
-use super::http_server::{Api, Certificates, Io};
-
-/// Pause after a connection could not be accepted.
-const PAUSE: Duration = Duration::from_millis(100);
+use super::http_server::Api;
 
 /// A bound socket.
 pub(super) struct Listener {
@@ -100,103 +91,20 @@ fn is_socket(path: &Path) -> bool {
 }
 
 impl Listener {
-    /// Serves until `stop`, and then until the requests in progress are answered. Connections keep their certificates, also after the
-    /// files have changed.
+    /// Serves until `stop`, and then until the requests in progress are answered.
     pub(super) async fn serve(
         self,
-        mut certificates: Certificates,
+        certificates: Certificates,
         api: Api,
         connections: Connections,
-        mut stop: watch::Receiver<()>,
+        stop: watch::Receiver<()>,
     ) {
-        let (accept, _file): (Accept, _) = match self.socket {
-            Socket::Tcp(listener) => {
-                let accept = move |context: &mut Context<'_>| {
-                    let (stream, from) = ready!(listener.poll_accept(context))?;
-                    // It fails if the client is gone, which the first read reports.
-                    let _ = stream.set_nodelay(true);
-                    let stream: Box<dyn Io> = Box::new(stream);
-                    Poll::Ready(Ok((stream, Some(from.ip().to_canonical()))))
-                };
-                (Box::new(accept), None)
-            }
-            Socket::Unix(listener, file) => {
-                let accept = move |context: &mut Context<'_>| {
-                    let (stream, _) = ready!(listener.poll_accept(context))?;
-                    let stream: Box<dyn Io> = Box::new(stream);
-                    Poll::Ready(Ok((stream, None)))
-                };
-                (Box::new(accept), Some(file))
-            }
+        let (listener, _file) = match self.socket {
+            Socket::Tcp(listener) => (server::Listener::from(listener), None),
+            Socket::Unix(listener, file) => (listener.into(), Some(file)),
         };
-        let mut incoming = Incoming {
-            connections,
-            accept,
-            has_failed: false,
-        };
-        let mut running = JoinSet::new();
-        loop {
-            let (stream, from, place, evicted) = tokio::select! {
-                connection = incoming.next() => connection,
-                _ = stop.changed() => break,
-            };
-            let is_remote = from.is_some_and(|from| !from.is_loopback());
-            let tls = certificates.acceptor();
-            let serve = api
-                .clone()
-                .serve(stream, is_remote, tls, place, stop.clone());
-            running.spawn(async move {
-                tokio::select! {
-                    () = serve => {}
-                    _ = evicted => {}
-                }
-            });
-            // Connections that have ended.
-            while running.try_join_next().is_some() {}
-        }
-        drop(incoming);
-        while running.join_next().await.is_some() {}
-    }
-}
-
-/// The limits of connections for the open files that the process may have.
-pub(super) fn limits() -> Limits {
-    let files = getrlimit(Resource::RLIMIT_NOFILE).map_or(1024, |(soft, _)| soft);
-    Limits::of(usize::try_from(files).unwrap_or(usize::MAX))
-}
-
-/// Accepts a connection.
-type Accept =
-    Box<dyn FnMut(&mut Context<'_>) -> Poll<io::Result<(Box<dyn Io>, Option<IpAddr>)>> + Send>;
-
-/// The connections that are accepted and have room.
-struct Incoming {
-    connections: Connections,
-    accept: Accept,
-    has_failed: bool,
-}
-
-impl Incoming {
-    /// Waits for a connection. Accepting never fails for good: where files run out, it ends an idle connection and pauses.
-    async fn next(&mut self) -> (Box<dyn Io>, Option<IpAddr>, Place, Evicted) {
-        loop {
-            match poll_fn(&mut self.accept).await {
-                Ok((stream, from)) => match self.connections.admit(from) {
-                    Some((place, evicted)) => return (stream, from, place, evicted),
-                    None => tracing::debug!(?from, "no room for another connection"),
-                },
-                // The client is gone already.
-                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
-                Err(error) => {
-                    // Once: clients must not fill the log.
-                    if !std::mem::replace(&mut self.has_failed, true) {
-                        tracing::warn!(%error, "cannot accept connections; retrying");
-                    }
-                    self.connections.evict();
-                    sleep(PAUSE).await;
-                }
-            }
-        }
+        let protocol = api.protocol();
+        (listener.serve(certificates, protocol, api, connections, stop)).await;
     }
 }
 

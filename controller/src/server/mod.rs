@@ -13,7 +13,6 @@ mod changes;
 mod check;
 mod condition;
 mod config;
-mod connections;
 mod controller;
 mod counters;
 mod error;

@@ -17,16 +17,17 @@ use ultima_api::address::Listen;
 use ultima_api::v1::GetStandingResponse;
 use ultima_api::v1::control_server::ControlServer;
 use ultima_api::v1::leadership_server::LeadershipServer;
+use ultima_grpc::connections::{Connections, Limits};
+use ultima_grpc::server::Certificates;
 
 use super::access::METRICS;
 use super::call_rates::CallRates;
 use super::candidate::Candidate;
 use super::config::Config;
-use super::connections::{Connections, Limits};
 use super::controller::Controller;
 use super::error::ServeError;
 use super::gate::Gate;
-use super::http_server::{Api, Certificates};
+use super::http_server::Api;
 use super::journal::Lead;
 use super::leadership_service::{LeadershipService, standing_of};
 use super::listen::{self, Listener};
@@ -211,7 +212,7 @@ impl Bound {
             let none = Certificates::default();
             listener.serve(none, api(metrics, true), connections, stopped.clone())
         });
-        let connections = Connections::new(listen::limits(), idle);
+        let connections = Connections::new(Limits::of_process(), idle);
         let serve = listener.serve(certificates, api(routes, false), connections, stopped);
         let task = tokio::spawn(async {
             join(serve, OptionFuture::from(metrics)).await;

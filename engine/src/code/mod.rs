@@ -2,7 +2,9 @@
 //!
 //! Operands are 64-bit words: metadata fields, and intermediate results in the working memory of the header vector.
 //!
-//! This code processes all packets. For traced ones, [`Site`]s lead from its addresses back to the program's nodes and primitives.
+//! Traced packets interpret this list; [`Site`]s lead from its addresses back to the program's nodes and primitives. Other packets
+//! run machine code made from the same list ([`native`]), or interpret it where there is no machine code. `random_frames.rs` in
+//! switch's tests compares both.
 
 mod compile;
 mod conditions;

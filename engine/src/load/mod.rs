@@ -107,7 +107,7 @@ impl Engine {
         state.args = vec![0; longest.unwrap_or_default()];
         check_any_there(&file, listed)?;
 
-        let pre = Pre::new(limits.groups, limits.sessions, limits.replicas);
+        let pre = Pre::new(&limits);
         let code = Code::new(Source {
             flow: &flow,
             tables: &tables,

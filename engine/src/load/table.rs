@@ -242,7 +242,12 @@ impl Loader<'_> {
             };
             let instance = self.names.layout.find(header, at)?;
             let header = (field != "$valid$").then_some(instance);
-            let outer_width = listed.map(|listed| listed.fields[index].width);
+            let known = listed.map(|listed| &listed.fields[index]);
+            if let Some(known) = known.filter(|known| known.width != 0) {
+                let what = format!("{at}, match field {name}");
+                check_width(&what, slot.width, known.width, known.is_translated)?;
+            }
+            let outer_width = known.map(|known| known.width);
             fields.push(KeyField {
                 id,
                 name,
@@ -471,12 +476,25 @@ fn params(action: &Action, known: &ActionInfo) -> Result<Vec<TableParam>, LoadEr
             .params
             .iter()
             .zip(&known.params)
-            .all(|(own, (_, name))| own.name == *name);
+            .all(|(own, known)| own.name == known.name);
     if !same {
         let what = format!("action {} has other parameters in the P4Info", action.name);
         return Err(LoadError::p4info(what));
     }
-    Ok(with_ids(action, known.params.iter().map(|(id, _)| *id)))
+    for (own, known) in action.params.iter().zip(&known.params) {
+        let what = format!("action {}, parameter {}", action.name, known.name);
+        check_width(&what, own.slot.width, known.width, known.is_translated)?;
+    }
+    Ok(with_ids(action, known.params.iter().map(|known| known.id)))
+}
+
+/// Checks the P4Info's width of a match field or parameter.
+fn check_width(what: &str, own: u32, outer: u32, is_translated: bool) -> Result<(), LoadError> {
+    if outer == own || is_translated {
+        return Ok(());
+    }
+    let what = format!("{what} has {own} bits, {outer} in the P4Info");
+    Err(LoadError::p4info(what))
 }
 
 /// The parameters of an action with these ids.

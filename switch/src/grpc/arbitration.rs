@@ -13,7 +13,7 @@ use ultima_p4runtime::v1::{MasterArbitrationUpdate, Role, Uint128};
 use super::unknown_device;
 
 /// Largest number of controllers of one role.
-const MAX_CONTROLLERS: usize = 64;
+pub(super) const MAX_CONTROLLERS: usize = 64;
 /// Largest number of named roles with controllers. The default role always has room.
 const MAX_ROLES: usize = 64;
 /// Largest number of named roles without controllers whose highest election ids the switch remembers.
@@ -22,8 +22,8 @@ const MAX_PAST_ROLES: usize = 1024;
 /// Identifies a controller's stream.
 pub(super) type StreamId = u64;
 
-/// A message for a controller.
-pub(super) type Notice = (StreamId, MasterArbitrationUpdate);
+/// A message for a controller. An error ends its stream.
+pub(super) type Notice = (StreamId, Result<MasterArbitrationUpdate, Status>);
 
 /// The controllers of all roles.
 #[derive(Debug)]
@@ -51,6 +51,30 @@ impl RoleState {
             .find(|(_, id)| **id == Some(highest))
             .map(|(stream, _)| *stream)
     }
+
+    /// Ends the backup with the lowest election id, or one without, if the role is full and a new stream has a higher one.
+    fn make_room(
+        &mut self,
+        stream: StreamId,
+        role: &str,
+        id: Option<u128>,
+    ) -> Result<Option<Notice>, Status> {
+        if self.live.contains_key(&stream) || self.live.len() < MAX_CONTROLLERS {
+            return Ok(None);
+        }
+        let primary = self.primary();
+        let backups = (self.live.iter()).filter(|(stream, _)| Some(**stream) != primary);
+        let lowest = backups.min_by_key(|(_, id)| **id);
+        let full = format!("role `{role}` has {MAX_CONTROLLERS} controllers, which is the limit");
+        let full = Status::resource_exhausted(full);
+        match lowest {
+            Some((&backup, &lowest)) if lowest < id => {
+                self.live.remove(&backup);
+                Ok(Some((backup, Err(full))))
+            }
+            _ => Err(full),
+        }
+    }
 }
 
 impl Arbitration {
@@ -74,6 +98,7 @@ impl Arbitration {
         let past = self.past.iter().position(|(name, _)| name == role);
         let past = past.and_then(|at| self.past.remove(at));
         let state = self.roles.entry(role.to_owned()).or_default();
+        let ended = state.make_room(stream, role, id)?;
         state.highest = state.highest.max(past.map(|(_, id)| id));
         let primary_before = state.primary();
         state.live.insert(stream, id);
@@ -81,15 +106,10 @@ impl Arbitration {
         let primary = state.primary();
         // §5.3: all are told when a controller becomes the primary, says again that it is, or
         // ceases to be; what else a backup says is answered to itself.
-        if primary == Some(stream) || primary != primary_before {
-            Ok(self.tell_all(role))
-        } else {
-            Ok(self
-                .tell_all(role)
-                .into_iter()
-                .filter(|(to, _)| *to == stream)
-                .collect())
-        }
+        let to_all = primary == Some(stream) || primary != primary_before;
+        let notices = self.tell_all(role).into_iter();
+        let notices = notices.filter(|(to, _)| to_all || *to == stream);
+        Ok(ended.into_iter().chain(notices).collect())
     }
 
     /// Checks an update (§5.3, cases 1 and 2).
@@ -136,11 +156,6 @@ impl Arbitration {
         {
             return Err(Status::invalid_argument(format!(
                 "election id {id} is used by another live controller; each needs its own"
-            )));
-        }
-        if current.is_none() && state.live.len() >= MAX_CONTROLLERS {
-            return Err(Status::resource_exhausted(format!(
-                "role `{role}` has {MAX_CONTROLLERS} controllers, which is the limit"
             )));
         }
         Ok(())
@@ -252,7 +267,7 @@ impl Arbitration {
                     details: Vec::new(),
                 }),
             };
-            (stream, update)
+            (stream, Ok(update))
         };
         state.live.iter().map(notice).collect()
     }
@@ -298,8 +313,15 @@ mod tests {
     }
 
     fn codes(notices: &[Notice]) -> Vec<(StreamId, Code)> {
-        let code = |n: &Notice| n.1.status.as_ref().expect("a status").code;
-        notices.iter().map(|n| (n.0, Code::from(code(n)))).collect()
+        let code = |update: &Result<MasterArbitrationUpdate, Status>| match update {
+            Ok(update) => Code::from(update.status.as_ref().expect("a status").code),
+            Err(status) => status.code(),
+        };
+        notices.iter().map(|(to, it)| (*to, code(it))).collect()
+    }
+
+    fn told(notice: &Notice) -> &MasterArbitrationUpdate {
+        notice.1.as_ref().expect("an update")
     }
 
     fn writes(arbitration: &Arbitration, id: u64) -> Result<(), Code> {
@@ -317,7 +339,10 @@ mod tests {
         );
         let second = all.update(2, &update(Some(3))).expect("joins");
         assert_eq!(codes(&second), [(2, Code::AlreadyExists)]);
-        assert_eq!(second[0].1.election_id, Some(Uint128 { high: 0, low: 5 }));
+        assert_eq!(
+            told(&second[0]).election_id,
+            Some(Uint128 { high: 0, low: 5 })
+        );
         assert_eq!(
             (writes(&all, 5), writes(&all, 3)),
             (Ok(()), Err(Code::PermissionDenied))
@@ -373,7 +398,11 @@ mod tests {
         let mut all = Arbitration::new(1);
         let backup = all.update(1, &update(None)).expect("joins");
         assert_eq!(codes(&backup), [(1, Code::NotFound)]);
-        assert_eq!(backup[0].1.election_id, None, "nobody has ever had one");
+        assert_eq!(
+            told(&backup[0]).election_id,
+            None,
+            "nobody has ever had one"
+        );
         assert_eq!(
             all.check_primary(1, "", None)
                 .expect_err("not the primary")
@@ -428,7 +457,7 @@ mod tests {
         );
         // The same id in another role is another controller's, and a primary of its own.
         let joined = all.update(2, &moved).expect("joins");
-        assert_eq!(joined[0].1.role, Some(role));
+        assert_eq!(told(&joined[0]).role, Some(role));
         assert_eq!(codes(&joined), [(2, Code::Ok)]);
         let id = Some(Uint128 { high: 0, low: 1 });
         assert!(all.check_primary(1, "telemetry", id).is_ok());
@@ -450,6 +479,21 @@ mod tests {
         }
         let error = all.update(1000, &update(None)).expect_err("full");
         assert_eq!(error.code(), Code::ResourceExhausted);
+        // A higher election id ends the backup with the lowest one, or without any.
+        let primary = all.update(1000, &update(Some(7))).expect("has room");
+        assert_eq!(primary.len(), 1 + MAX_CONTROLLERS);
+        assert_eq!(codes(&primary[..1]), [(0, Code::ResourceExhausted)]);
+        assert_eq!(writes(&all, 7), Ok(()));
+        for id in 1..MAX_CONTROLLERS as u64 {
+            let backup = all.update(1000 + id, &update(Some(7 + id)));
+            let ended = codes(&backup.expect("has room"))[0];
+            assert_eq!(ended, (id, Code::ResourceExhausted));
+        }
+        let low = all.update(1100, &update(Some(6))).expect_err("full");
+        assert_eq!(low.code(), Code::ResourceExhausted);
+        let last = all.update(1100, &update(Some(100))).expect("has room");
+        assert_eq!(codes(&last)[0], (1000, Code::ResourceExhausted));
+        assert!(all.leave(1000).is_empty());
         for n in 0..=MAX_ROLES as u64 {
             let joined = all.update(2000 + n, &in_role(&format!("r{n}"), None));
             assert_eq!(joined.is_ok(), n < MAX_ROLES as u64, "{n}");

@@ -4,23 +4,20 @@
 //! `ultima_p4runtime::bounded` limits the memory of a decoded message.
 
 use std::convert::Infallible;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::sync::Semaphore;
-use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::{Service, http};
 use tonic::server::{Grpc, NamedService};
-use ultima_grpc::receive::{self, Receiver};
+use ultima_grpc::calls::{Answer, CallLimits};
+use ultima_grpc::receive;
 use ultima_p4runtime::bounded::BoundedCodec;
 use ultima_p4runtime::v1::p4_runtime_server::P4RuntimeServer;
 
-use super::Service as Calls;
 use super::write::Write;
-use crate::running::MAX_CALLS;
+use super::{MAX_CALLS, Service as Calls};
 
 /// Longest program with its P4Info, in bytes.
 const PIPELINE_CONFIG: usize = 64 << 20;
@@ -50,9 +47,7 @@ const SILENCE: Duration = Duration::from_secs(5);
 #[derive(Clone)]
 struct Class {
     server: P4RuntimeServer<Calls>,
-    receiver: Receiver,
-    places: Arc<Semaphore>,
-    time: Duration,
+    calls: CallLimits,
 }
 
 /// P4Runtime's server with the limits of each call.
@@ -73,14 +68,16 @@ impl Limited {
             |longest| P4RuntimeServer::from_arc(calls.clone()).max_decoding_message_size(longest);
         let class = |longest, places, time| Class {
             server: server(longest),
-            receiver: Receiver::new(receive::Limits {
-                longest,
-                count: RECEIVED,
-                memory: RECEIVED_LONGEST * places * longest,
-                silence: SILENCE,
-            }),
-            places: Arc::new(Semaphore::new(places)),
-            time,
+            calls: CallLimits::new(
+                places,
+                time,
+                receive::Limits {
+                    longest,
+                    count: RECEIVED,
+                    memory: RECEIVED_LONGEST * places * longest,
+                    silence: SILENCE,
+                },
+            ),
         };
         Limited {
             pipeline_config: class(PIPELINE_CONFIG, PIPELINE_CONFIGS, PIPELINE_CONFIG_TIME),
@@ -92,56 +89,30 @@ impl Limited {
     }
 }
 
-type Answer = Pin<Box<dyn Future<Output = Result<http::Response<Body>, Infallible>> + Send>>;
-
 impl Class {
-    fn call(&self, request: http::Request<Body>) -> Answer {
+    fn call(&self, request: http::Request<Body>) -> Answer<Infallible> {
         let mut server = self.server.clone();
-        self.bound(request, move |request| server.call(request))
-    }
-
-    /// Receives a request and runs its call within the limits.
-    fn bound<F: Future<Output = Result<http::Response<Body>, Infallible>> + Send>(
-        &self,
-        request: http::Request<Body>,
-        call: impl FnOnce(http::Request<Body>) -> F + Send + 'static,
-    ) -> Answer {
-        let (receiver, places, time) = (self.receiver.clone(), self.places.clone(), self.time);
-        Box::pin(async move {
-            let answer = tokio::time::timeout(time, async {
-                let (request, _received) = match receiver.receive(request).await {
-                    Ok(received) => received,
-                    Err(status) => return Ok(status.into_http()),
-                };
-                // Nobody closes the semaphore.
-                let _place = places.acquire().await;
-                call(request).await
-            });
-            answer.await.unwrap_or_else(|_| {
-                let late = format!("the call took longer than {time:?}");
-                Ok(Status::deadline_exceeded(late).into_http())
-            })
-        })
+        self.calls.run(request, move |request| server.call(request))
     }
 }
 
 impl Service<http::Request<Body>> for Limited {
     type Response = http::Response<Body>;
     type Error = Infallible;
-    type Future = Answer;
+    type Future = Answer<Infallible>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: http::Request<Body>) -> Answer {
+    fn call(&mut self, request: http::Request<Body>) -> Answer<Infallible> {
         match request.uri().path().rsplit('/').next() {
             Some("SetForwardingPipelineConfig") => self.pipeline_config.call(request),
             Some("StreamChannel") => self.stream.call(request),
             Some("Read") => self.read.call(request),
             Some("Write") => {
                 let write = Write(self.calls.clone());
-                self.other.bound(request, |request| async move {
+                self.other.calls.run(request, |request| async move {
                     let grpc = Grpc::new(BoundedCodec::default());
                     let mut grpc = grpc.apply_max_message_size_config(Some(REQUEST), None);
                     Ok(grpc.unary(write, request).await)

@@ -29,10 +29,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{RwLock, Semaphore};
 use tokio_stream::Stream;
-use tonic::transport::Server;
-use tonic::transport::server::Router;
+use tonic::service::Routes;
 use tonic::{Request, Response, Status, Streaming};
 use ultima_gnmi::v0::g_nmi_server::GNmiServer;
+use ultima_grpc::server::Services;
 use ultima_p4runtime::v1::p4_runtime_server::P4Runtime;
 use ultima_p4runtime::v1::{
     CapabilitiesRequest, CapabilitiesResponse, GetForwardingPipelineConfigRequest,
@@ -65,6 +65,8 @@ const API_VERSION: &str = "1.5.0";
 const MAX_ENTITIES: usize = 1 << 14;
 /// Longest request of services other than P4Runtime, in bytes: settings of all ports, or a frame.
 const MAX_SIDE_REQUEST: usize = 256 << 10;
+/// Number of calls of one connection that are served at once. Others wait.
+const MAX_CALLS: usize = 64;
 
 /// The device id, role and election id of a request.
 type Sender = (u64, String, Option<Uint128>);
@@ -202,20 +204,21 @@ impl From<CommandError> for Status {
     }
 }
 
-/// Adds the services of a switch, or of two joined ports, to a server.
-pub(crate) fn router(mut server: Server, service: &Service, joined: bool) -> Router {
+/// Returns the services of a switch, or of two joined ports.
+pub(crate) fn services(service: &Service, joined: bool) -> Services {
     let of = || service.clone();
     let ports = PortStatisticsServer::new(of()).max_decoding_message_size(MAX_SIDE_REQUEST);
     let traffic = TrafficManagerServer::new(of()).max_decoding_message_size(MAX_SIDE_REQUEST);
-    let router = server.add_service(ports).add_service(traffic);
+    let routes = Routes::new(ports).add_service(traffic);
     if joined {
-        return router;
+        return Services::new(routes, MAX_CALLS);
     }
-    router
+    let routes = routes
         .add_service(Limited::new(of()))
         .add_service(GNmiServer::new(of()).max_decoding_message_size(MAX_SIDE_REQUEST))
         .add_service(TraceServer::new(of()).max_decoding_message_size(MAX_SIDE_REQUEST))
-        .add_service(PortControlServer::new(of()).max_decoding_message_size(MAX_SIDE_REQUEST))
+        .add_service(PortControlServer::new(of()).max_decoding_message_size(MAX_SIDE_REQUEST));
+    Services::new(routes, MAX_CALLS)
 }
 
 type ResponseStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;

@@ -2,6 +2,7 @@
 
 use tokio::runtime::Handle;
 use tonic::Status;
+use ultima_p4runtime::bmv2;
 use ultima_p4runtime::v1::get_forwarding_pipeline_config_request::ResponseType;
 use ultima_p4runtime::v1::set_forwarding_pipeline_config_request::Action;
 use ultima_p4runtime::v1::{
@@ -12,7 +13,6 @@ use ultima_p4runtime::v1::{
 
 use super::Service;
 use crate::datapath::Datapath;
-use crate::device_config;
 use crate::engine::LoadError;
 use crate::pipeline::{ConfigError, Pipeline};
 
@@ -80,16 +80,11 @@ impl Service {
                 request.response_type
             ))
         })?;
-        // The config that reads and writes refer to, so that a client learns the ids that it must
-        // use.
-        let config = self
-            .forwarder
-            .call(move |datapath| {
-                datapath
-                    .target()
-                    .map(|pipeline| select(&pipeline.config, response_type))
-            })
-            .await?;
+        // The config that reads and writes refer to, so that a client learns the ids that it must use. The forwarding thread
+        // only shares it: a copy of a large one would take milliseconds.
+        let shared = |datapath: &mut Datapath| datapath.target().map(|it| it.config.clone());
+        let config = self.forwarder.call(shared).await?;
+        let config = config.map(|config| select(&config, response_type));
         Ok(GetForwardingPipelineConfigResponse { config })
     }
 
@@ -99,14 +94,15 @@ impl Service {
         &self,
         config: &ForwardingPipelineConfig,
     ) -> Result<Option<Vec<u8>>, Status> {
-        if !device_config::json(&config.p4_device_config).is_ok_and(|json| json.is_empty()) {
+        if !bmv2::json(&config.p4_device_config).is_ok_and(|json| json.is_empty()) {
             return Ok(None);
         }
         let bare = |datapath: &mut Datapath| {
             let active = datapath.active().filter(|it| it.config.p4info.is_none());
-            active.map(|active| active.config.p4_device_config.clone())
+            active.map(|active| active.config.clone())
         };
-        Ok(self.forwarder.call(bare).await?)
+        let config = self.forwarder.call(bare).await?;
+        Ok(config.map(|config| config.p4_device_config.clone()))
     }
 
     /// Loads a program on a thread of its own, so that neither forwarding nor the server waits.

@@ -88,15 +88,11 @@ impl Controllers {
         self.next += 1;
         if self.unarbitrated.len() == MAX_UNARBITRATED
             && let Some(oldest) = self.unarbitrated.pop_first()
-            && let Some(stream) = self.streams.remove(&oldest)
         {
             let message = format!(
                 "{MAX_UNARBITRATED} later streams have not sent an arbitration update, which is the limit"
             );
-            // A full queue belongs to a client that does not read.
-            let _ = stream
-                .sender
-                .try_send(Err(Status::resource_exhausted(message)));
+            self.end(oldest, Status::resource_exhausted(message));
         }
         self.unarbitrated.insert(id);
         let (open, closed) = oneshot::channel();
@@ -110,6 +106,13 @@ impl Controllers {
         (id, closed)
     }
 
+    fn end(&mut self, id: StreamId, status: Status) {
+        if let Some(stream) = self.streams.remove(&id) {
+            // A full queue belongs to a client that does not read.
+            let _ = stream.sender.try_send(Err(status));
+        }
+    }
+
     fn leave(&mut self, id: StreamId) {
         self.streams.remove(&id);
         self.unarbitrated.remove(&id);
@@ -121,7 +124,10 @@ impl Controllers {
     /// reach the forwarding thread before it, and those of the new primary after it (§5.3, 3.2).
     fn tell(&mut self, notices: Vec<Notice>) {
         for (id, update) in notices {
-            self.respond(id, Response::Arbitration(update));
+            match update {
+                Ok(update) => self.respond(id, Response::Arbitration(update)),
+                Err(status) => self.end(id, status),
+            }
         }
     }
 
@@ -335,6 +341,7 @@ mod tests {
     use ultima_p4runtime::v1::Uint128;
 
     use crate::forward::Forwarder;
+    use crate::grpc::arbitration::MAX_CONTROLLERS;
     use crate::grpc::tests::service;
 
     type Requests = mpsc::UnboundedSender<Result<StreamMessageRequest, Status>>;
@@ -395,5 +402,27 @@ mod tests {
             service.controllers().unarbitrated.len(),
             MAX_UNARBITRATED - 1
         );
+    }
+    #[tokio::test]
+    async fn a_full_role_has_room_for_a_higher_election_id() {
+        let (service, _forwarder): (Service, Forwarder) = service();
+        let mut backups = Vec::new();
+        for id in 0..MAX_CONTROLLERS as u64 {
+            let (requests, mut responses) = connect(&service, ARBITRATION_TIME);
+            announce(&requests, id);
+            assert_eq!(code(&mut responses).await, Some(Code::Ok));
+            backups.push((requests, responses));
+        }
+        let (next, mut responses) = connect(&service, ARBITRATION_TIME);
+        announce(&next, 1000);
+        assert_eq!(code(&mut responses).await, Some(Code::Ok));
+        let lowest = &mut backups[0].1;
+        while let Some(code) = code(lowest).await {
+            if code != Code::Ok {
+                assert_eq!(code, Code::ResourceExhausted);
+            }
+        }
+        announce(&next, 1001);
+        assert_eq!(code(&mut responses).await, Some(Code::Ok));
     }
 }

@@ -195,11 +195,12 @@ fn types_that_stand_for_ever_more_types() {
     };
     // Ten structs of ten members each: 10^10 leaves, had they any.
     let structs = (0..10).map(|depth| {
-        let member = Member {
-            name: "m".into(),
+        let member = |number: usize| Member {
+            name: format!("m{number}"),
             type_spec: Some(named(depth + 1)),
         };
-        let members = vec![member; if depth == 9 { 0 } else { 10 }];
+        let count = if depth == 9 { 0 } else { 10 };
+        let members = (0..count).map(member).collect();
         (
             format!("s{depth}"),
             P4StructTypeSpec {

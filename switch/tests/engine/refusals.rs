@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use ultima_p4runtime::config::v1::p4_data_type_spec::TypeSpec;
 use ultima_p4runtime::config::v1::p4_new_type_spec::Representation;
 use ultima_p4runtime::config::v1::p4_new_type_translation::{SdnString, SdnType};
-use ultima_p4runtime::config::v1::{Digest, P4DataTypeSpec, P4Info, P4NamedType, Preamble};
+use ultima_p4runtime::config::v1::{Action, Digest, P4DataTypeSpec, P4Info, P4NamedType, Preamble};
 use ultima_p4runtime::text;
 use ultima_switch::engine::{Limits, LoadError};
 
@@ -228,6 +228,45 @@ fn a_program_must_match_its_p4info() {
     let mut other = copies;
     other.counters[0].size = 9;
     assert!(refused(COPIES, &other).contains("counter Serve.seen has 8 cells, 9 in the P4Info"));
+}
+
+#[test]
+fn a_p4info_must_not_contradict_itself_or_the_program() {
+    let refused =
+        |change: fn(&mut P4Info)| altered(COPIES, COPIES_INFO, |_, p4info| change(p4info));
+    let disagree = "program and P4Info disagree: ";
+    let unnamed = "number 1 of the P4Info has no id or no name";
+    assert_eq!(
+        refused(|p4info| preamble(&mut p4info.tables[0].preamble).id = 0),
+        format!("{disagree}table {unnamed}")
+    );
+    let twice = refused(|p4info| {
+        let id = preamble(&mut p4info.actions[0].preamble).id;
+        preamble(&mut p4info.actions[1].preamble).id = id;
+    });
+    assert!(
+        twice.contains("is given twice, expected unique ids"),
+        "{twice}"
+    );
+    let twice = refused(|p4info| p4info.registers.push(p4info.registers[0].clone()));
+    assert!(twice.contains("register \"Serve.memory\""), "{twice}");
+    assert_eq!(
+        refused(|p4info| p4info.tables[0].match_fields[0].bitwidth = 9),
+        format!(
+            "{disagree}table Serve.marks, match field hdr.orders.argument has 8 bits, 9 in the P4Info"
+        )
+    );
+    let narrow = refused(|p4info| {
+        let mark = |action: &&mut Action| !action.params.is_empty();
+        let action = p4info.actions.iter_mut().find(mark).unwrap();
+        action.params[0].bitwidth = 3;
+    });
+    assert!(narrow.contains(" bits, 3 in the P4Info"), "{narrow}");
+    assert!(narrow.contains(", parameter "), "{narrow}");
+}
+
+fn preamble(of: &mut Option<Preamble>) -> &mut Preamble {
+    of.as_mut().unwrap()
 }
 
 #[test]

@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use tokio::io::AsyncReadExt as _;
+use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 use tonic::client::Grpc;
 use tonic::codegen::http::uri::PathAndQuery;
@@ -151,4 +153,20 @@ async fn half_sent_calls_keep_no_call_waiting() {
             matches!(ended, Err(status) if status.code() == Code::DeadlineExceeded)
         })
     );
+}
+
+#[tokio::test]
+async fn connections_without_a_call_end() {
+    let bed = Bed::new(1).await;
+    let mut controller = bed.controller().await;
+    let mut silent = TcpStream::connect(bed.switch.grpc_addr())
+        .await
+        .expect("connects");
+    let mut end = Vec::new();
+    let ended = timeout(2 * PATIENCE, silent.read_to_end(&mut end)).await;
+    ended.expect("ends").expect("at an end of file");
+    // A stream is a call in progress.
+    controller.insert(vec![bed.unicast(A, 1).into()]).await;
+    controller.announce(Some(controller.election_id)).await;
+    controller.notice().await.expect("open");
 }

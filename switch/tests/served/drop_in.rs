@@ -184,7 +184,7 @@ async fn pi_s_device_config_is_accepted_and_errors_name_the_field() {
             with(&device_config(b"")),
             "config.p4_device_config has no program",
         ),
-        (with(b"#!"), "config.p4_device_config has an unknown format"),
+        (with(b"#!"), "config.p4_device_config has no program"),
         (with(b"{}"), "config.p4_device_config: line 1, "),
         (
             with(&device_config(b"{}")),

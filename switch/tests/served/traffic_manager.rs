@@ -4,7 +4,7 @@ use crate::served::common::{Bed, DEVICE, accounted, bare, number, packets, probe
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 use ultima_p4runtime::replication::{Replica, clone_session};
-use ultima_p4runtime::v1::CloneSessionEntry;
+use ultima_p4runtime::v1::{CloneSessionEntry, Update};
 use ultima_switch::proto::traffic_manager_client::TrafficManagerClient;
 use ultima_switch::proto::{Change, GetSettingsRequest, PortSettings, SetSettingsRequest};
 use ultima_switch::tm::WireChange;
@@ -207,8 +207,8 @@ async fn marks_are_counted() {
 }
 
 #[tokio::test]
-async fn a_clone_whose_class_has_no_queue_is_dropped() {
-    for (priority_queues, left) in [(5, 0), (6, 1)] {
+async fn a_clone_session_whose_class_has_no_queue_is_rejected() {
+    for (priority_queues, expected) in [(1, Some(0)), (5, Some(4)), (6, None)] {
         let config = SwitchConfig {
             priority_queues,
             ..bare()
@@ -222,19 +222,17 @@ async fn a_clone_whose_class_has_no_queue_is_dropped() {
             class_of_service: 5,
             ..clone_session(3, [replica]).expect("a session")
         };
-        let acl = bed.names.table("IngressPipe.acl").expect("table").entry();
-        let range = acl.range("hdr.ethernet.type", 0x88b5u16, 0x88b5u16);
-        let mirror = (range.expect("key").priority(1))
-            .action("IngressPipe.mirror", &[("session", 3u32.into())])
-            .expect("action");
-        let mirror = mirror.build().expect("entry").into();
         let mut controller = bed.controller().await;
-        controller.insert(vec![session.into(), mirror]).await;
-        bed.peers[&1].send(&probe(A, 0, 0, 100));
-        let port = bed.settled(2, 1).await;
-        let dropped = packets(&port.drops.expect("drops").queue);
-        assert_eq!((packets(&port.left), dropped), (left, 1 - left));
-        bed.switch.stop().await.expect("stops");
+        let written = controller.write(vec![Update::insert(session)]).await;
+        let Some(most) = expected else {
+            written.expect("written");
+            continue;
+        };
+        let errors = ultima_p4runtime::batch::outcomes(&written.expect_err("rejected"));
+        let error = &errors.expect("details")[0];
+        assert_eq!(Code::from(error.canonical_code), Code::Unimplemented);
+        let text = format!("clone session 3: class of service 5, expected 0 to {most}");
+        assert_eq!(error.message, text);
     }
 }
 

@@ -1,19 +1,20 @@
-//! The open connections of the control API and of metrics: how many there are, and how long one may stay silent.
+//! The open connections of a server: how many there are, and how long one may stay silent.
 //!
 //! A connection has [`FIRST_REQUEST`] to carry its first request, TLS handshake included. Where no room is left, the oldest
-//! connection without a request ends for a new one, so idle connections keep no client out. Agents, viewers and readers of metrics leave
-//! some places to operators. Later on, a connection ends when it has had no request in progress for a while (`Timers::connection`).
+//! connection without a request ends for a new one, so idle connections keep no client out. Other clients leave some places to
+//! operators. Later on, a connection ends when it has had no request in progress for a while.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use http_body_util::BodyExt as _;
+use hyper::body::Body;
+use nix::sys::resource::{Resource, getrlimit};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, sleep_until};
-
-use super::lock::lock;
 
 /// Time in which a connection must carry its first request.
 pub const FIRST_REQUEST: Duration = Duration::from_secs(10);
@@ -31,13 +32,18 @@ pub struct Limits {
     pub total: usize,
     /// The most connections from one IP address.
     pub from_one: usize,
-    /// The most connections of agents, viewers and readers of metrics. The other places are for operators.
+    /// The most connections of clients other than operators.
     pub shared: usize,
 }
 
 impl Limits {
-    /// The limits of a process that may have `files` files open. An eighth, and at least 16, is left for switches and the
-    /// store.
+    /// Returns the limits for the open files that this process may have.
+    pub fn of_process() -> Self {
+        let files = getrlimit(Resource::RLIMIT_NOFILE).map_or(1024, |(soft, _)| soft);
+        Limits::of(usize::try_from(files).unwrap_or(usize::MAX))
+    }
+
+    /// Returns the limits of a process that may have `files` files open. An eighth, and at least 16, is left for other files.
     pub fn of(files: usize) -> Self {
         let total = files.saturating_sub((files / 8).max(16)).max(4);
         Limits {
@@ -73,7 +79,7 @@ struct Entry {
     in_progress: u32,
     /// The end of the last request; before the first one, the start of the connection.
     since: Instant,
-    /// True if it has one of the places of agents, viewers and readers of metrics.
+    /// True if it has one of the places of clients other than operators.
     is_shared: bool,
     /// Dropping it ends the connection.
     _end: oneshot::Sender<Infallible>,
@@ -90,6 +96,7 @@ impl Open {
 }
 
 impl Connections {
+    /// Returns a server's connections, which may have no request in progress for `idle`.
     pub fn new(limits: Limits, idle: Duration) -> Self {
         Connections {
             limits,
@@ -139,7 +146,8 @@ impl Connections {
     }
 
     fn lock(&self) -> MutexGuard<'_, Open> {
-        lock(&self.open)
+        // No thread panics while it holds the lock, and every change is complete.
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -173,6 +181,16 @@ impl Peer {
 /// A request in progress: its connection stays open.
 #[derive(Debug)]
 pub struct InProgress(Peer);
+
+impl InProgress {
+    /// Returns the body of the answer. The request is in progress until its last frame is on its way.
+    pub fn until_sent<B: Body>(self, body: B) -> impl Body<Data = B::Data, Error = B::Error> {
+        body.map_frame(move |frame| {
+            let _ = &self;
+            frame
+        })
+    }
+}
 
 impl Drop for InProgress {
     fn drop(&mut self) {
@@ -242,8 +260,9 @@ impl Place {
 #[cfg(test)]
 mod tests {
     use std::net::Ipv4Addr;
+    use std::pin::pin;
+    use std::task::{Context, Waker};
 
-    use futures_util::FutureExt as _;
     use tokio::time::advance;
 
     use super::*;
@@ -261,7 +280,9 @@ mod tests {
     }
 
     fn is_silent(place: &Place) -> bool {
-        place.silent().now_or_never().is_some()
+        pin!(place.silent())
+            .poll(&mut Context::from_waker(Waker::noop()))
+            .is_ready()
     }
 
     #[tokio::test(start_paused = true)]
@@ -363,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn some_files_are_left_for_switches() {
+    fn some_files_are_left_for_others() {
         for (files, total) in [(8, 4), (32, 16), (1024, 896), (1 << 20, 917_504)] {
             let limits = Limits::of(files);
             assert_eq!(limits.total, total, "{files}");

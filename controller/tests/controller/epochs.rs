@@ -1,6 +1,7 @@
 //! Changes of a job's members while it runs.
 
 mod keys;
+mod library;
 mod restarts;
 
 use std::collections::{BTreeMap, BTreeSet};

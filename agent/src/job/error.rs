@@ -132,7 +132,7 @@ pub enum JobError {
     },
     /// Members of the controller's job have not joined in time.
     #[error(
-        "job {job}: {late}; start them, or allow more time (ULTIMA_TIMEOUT, JobBuilder::timeout)"
+        "job {job}: {late}; check that all ranks run, or allow more time (ULTIMA_TIMEOUT, JobBuilder::timeout)"
     )]
     Late {
         /// The job's name.

@@ -24,6 +24,7 @@ pub fn of(py: Python<'_>, error: &JobError) -> PyErr {
         | JobError::NoRendezvous
         | JobError::NoGroup
         | JobError::Rank { .. }
+        | JobError::Members { .. }
         | JobError::Ipv6 { .. }
         | JobError::Interface { .. }
         | JobError::Bucket(_)
@@ -33,8 +34,9 @@ pub fn of(py: Python<'_>, error: &JobError) -> PyErr {
         | JobError::Resolve { .. }
         | JobError::Socket { .. }
         | JobError::Store { .. }
-        | JobError::Unreachable { .. } => "RendezvousError",
-        JobError::Session(_) => "ControllerError",
+        | JobError::Unreachable { .. }
+        | JobError::Late { .. } => "RendezvousError",
+        JobError::Session(_) | JobError::NoController { .. } => "ControllerError",
         JobError::Ended(_) => "ClosedError",
         JobError::Collective(error) => match &**error {
             Collective::Config(_) | Collective::Length { .. } => "SettingError",

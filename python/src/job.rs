@@ -63,6 +63,9 @@ pub enum Meeting {
     /// A store, with rank, ranks, prefix and local address.
     #[pyo3(transparent)]
     Store((Py<PyAny>, u16, u16, String, String)),
+    /// As the environment says, with this number of ranks.
+    #[pyo3(transparent)]
+    Ranks(usize),
 }
 
 fn setting(py: Python<'_>, message: String) -> PyErr {
@@ -117,12 +120,22 @@ impl Settings {
     }
 }
 
+/// Writes a line to the logger `ultima`.
+fn warn(line: &str) {
+    Python::attach(|py| {
+        let logger = (py.import("ultima._log")).and_then(|module| module.getattr("logger"));
+        // A program may replace the logger; its error is not the job's.
+        let _ = logger.and_then(|logger| logger.call_method1("warning", ("%s", line)));
+    });
+}
+
 /// Meets the other ranks and starts the job.
 #[pyfunction]
 pub fn start(py: Python<'_>, settings: Settings, meeting: Option<Meeting>) -> PyResult<Job> {
     let failed = |failed: JobError| error::of(py, &failed);
     let builder = match meeting {
         None => JobBuilder::from_env().map_err(failed)?,
+        Some(Meeting::Ranks(ranks)) => JobBuilder::from_env().map_err(failed)?.ranks(ranks),
         Some(Meeting::Addresses((rank, addresses))) => {
             let mut parsed = Vec::new();
             for address in addresses {
@@ -150,7 +163,7 @@ pub fn start(py: Python<'_>, settings: Settings, meeting: Option<Meeting>) -> Py
             })
         }
     };
-    let builder = settings.apply(py, builder)?;
+    let builder = settings.apply(py, builder)?.notice(warn);
     let started = signals::run(py, move || builder.start())?;
     let job = started.map_err(failed)?;
     Ok(Job {

@@ -334,14 +334,7 @@ def _value(future: "torch.futures.Future[Any]") -> Any:
 def _start(group: Any, rank: int, ranks: int, settings: dict[str, Any]) -> _native.Job:
     """Start the job of a process group."""
     if os.environ.get("ULTIMA_CONTROLLER"):
-        job = _job.start(settings, None)
-        if job.ranks != ranks:
-            job.close()
-            raise SettingError(
-                f"the controller's job {os.environ.get('ULTIMA_JOB')} has {job.ranks} ranks, the process group "
-                f"{ranks}: start as many processes as the job has members"
-            )
-        return job
+        return _job.start(settings, ranks)
     store = default_store()
     try:
         if settings["interface"] is None and "ULTIMA_INTERFACE" not in os.environ:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, np.dtype[Any]]
 
-Meeting = Union[tuple[int, list[str]], tuple[object, int, int, str, str], None]
+Meeting = Union[tuple[int, list[str]], tuple[object, int, int, str, str], int, None]
 
 # Numbers of buckets are below this.
 _BUCKETS = 4095

@@ -63,5 +63,5 @@ class Outcome:
 
 def start(
     settings: dict[str, Any],
-    meeting: tuple[int, list[str]] | tuple[object, int, int, str, str] | None,
+    meeting: tuple[int, list[str]] | tuple[object, int, int, str, str] | int | None,
 ) -> Job: ...

@@ -42,6 +42,8 @@ impl Default for JobBuilder {
                 seal: true,
                 local: Local::Routed,
                 timeout: TIMEOUT,
+                ranks: None,
+                notice: |line| tracing::warn!("{line}"),
             },
             exact_limit: EXACT_LIMIT,
         }
@@ -55,6 +57,7 @@ impl JobBuilder {
     /// | --- | --- |
     /// | `ULTIMA_CONTROLLER`, `ULTIMA_JOB`, `ULTIMA_HOST` | a [`Controller`]; the host is this one's name unless set |
     /// | `ULTIMA_TLS_CA`, `ULTIMA_TLS_CERT`, `ULTIMA_TLS_KEY` | PEM files for TLS to the controller |
+    /// | `WORLD_SIZE`, with a controller | [`JobBuilder::ranks`] |
     /// | else `MASTER_ADDR`, `MASTER_PORT`, `RANK`, `WORLD_SIZE` … | [`TcpStore::from_env`] |
     ///
     /// and the variables of [`JobBuilder::settings_from_env`].
@@ -82,7 +85,7 @@ impl JobBuilder {
     }
 
     pub(super) fn from_variables(variables: &Variables<'_>) -> Result<Self, JobError> {
-        let builder = Self::from_setting_variables(variables)?;
+        let mut builder = Self::from_setting_variables(variables)?;
         Ok(match variables.get("ULTIMA_CONTROLLER") {
             Some(address) => {
                 let job = variables.required("ULTIMA_JOB", "expected the job's name")?;
@@ -90,6 +93,7 @@ impl JobBuilder {
                     Some(host) => host,
                     None => hostname()?,
                 };
+                builder.request.ranks = variables.number("WORLD_SIZE", "expected a number")?;
                 let controller = Controller::new(address, job, host);
                 builder.rendezvous(match variables.tls()? {
                     Some(tls) => controller.tls(tls),
@@ -183,6 +187,19 @@ impl JobBuilder {
         self
     }
 
+    /// Sets the number of ranks that the caller expects. A [`Controller`]'s job with another number of members is refused
+    /// before this rank joins.
+    pub fn ranks(mut self, ranks: usize) -> Self {
+        self.request.ranks = Some(ranks);
+        self
+    }
+
+    /// Sets the function that reports why the rendezvous waits. Default: a warning of `tracing`.
+    pub fn notice(mut self, notice: fn(&str)) -> Self {
+        self.request.notice = notice;
+        self
+    }
+
     /// Sets how long exact operations wait for every rank. Default: 60 s.
     pub fn exact_limit(mut self, limit: Duration) -> Self {
         self.exact_limit = limit;
@@ -262,6 +279,17 @@ mod tests {
     }
 
     #[test]
+    fn a_training_expects_its_ranks_of_the_controllers_job() {
+        let job = [("ULTIMA_CONTROLLER", "c:1"), ("ULTIMA_JOB", "train")];
+        let ranks = |more: &[(&str, &str)]| {
+            let variables = [&job, more].concat();
+            let builder = JobBuilder::from_variables(&Variables::of(&variables)).expect("valid");
+            builder.request.ranks
+        };
+        assert_eq!((ranks(&TORCHRUN), ranks(&[])), (Some(4), None));
+    }
+
+    #[test]
     fn variables_set_the_request() {
         let variables = [
             &[
@@ -282,7 +310,13 @@ mod tests {
             seal,
             local,
             timeout,
+            ranks,
+            ..
         } = builder.request;
+        assert_eq!(
+            ranks, None,
+            "torch's store has as many ranks as the training"
+        );
         assert!(!seal && !settings.shared_memory);
         assert_eq!(settings.t_b, Duration::from_millis(500));
         assert_eq!((seed, timeout), (Some(42), Duration::from_secs(7)));

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::parts::BUCKETS;
 use crate::SessionError;
+use crate::rank::ReadyError;
 
 /// The reason that a job cannot start, or that an operation has no result.
 #[derive(Debug, thiserror::Error)]
@@ -106,6 +107,38 @@ pub enum JobError {
         ranks: Vec<(u16, SocketAddrV4)>,
         /// The time for which this rank sent and listened.
         waited: Duration,
+    },
+    /// The controller does not answer.
+    #[error("the controller at {address} does not answer: {reason}; {advice}")]
+    NoController {
+        /// Its address.
+        address: String,
+        /// The reason.
+        reason: String,
+        /// What the user can do.
+        advice: &'static str,
+    },
+    /// The controller's job has another number of members than the training has ranks.
+    #[error(
+        "job {job} has {members} members, this training {ranks} ranks: start as many processes as the job has members"
+    )]
+    Members {
+        /// The job's name.
+        job: String,
+        /// Its members.
+        members: usize,
+        /// The caller's ranks.
+        ranks: usize,
+    },
+    /// Members of the controller's job have not joined in time.
+    #[error(
+        "job {job}: {late}; check that all ranks run, or allow more time (ULTIMA_TIMEOUT, JobBuilder::timeout)"
+    )]
+    Late {
+        /// The job's name.
+        job: String,
+        /// The missing members, and the time that this rank waited.
+        late: ReadyError,
     },
     /// The controller gives no rank, or its socket cannot be opened.
     #[error(transparent)]

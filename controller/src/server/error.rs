@@ -488,7 +488,7 @@ pub(super) fn free_a_rank(
             "{} is lost: {again}, or replace it in the running job with {resize}",
             of_rank(*rank)
         ),
-        None if left.is_empty() => format!("all its members still run: {again}"),
+        None if left.is_empty() => again,
         None => format!("{again}, or replace those that left with {resize}"),
     }
 }

@@ -1,6 +1,7 @@
 //! Changes of a job's members while it runs.
 
 mod keys;
+mod library;
 mod restarts;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -75,11 +76,15 @@ async fn serve(text: &str, state: &Path, socket: &Path) -> (Handle, Client) {
 
 impl Site {
     async fn start() -> Self {
+        Self::start_with(TWO).await
+    }
+
+    async fn start_with(fabric: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let [state, socket] = ["state", "socket"].map(|name| folder.path().join(name));
         let switches = [ChaosSwitch::start().await, ChaosSwitch::start().await];
         let [s1, s2] = switches.each_ref().map(|it| it.address().to_string());
-        let text = TWO
+        let text = fabric
             .replace("127.0.0.1:9559", &s1)
             .replace("127.0.0.1:9560", &s2)
             .replace("device_id: 2", "device_id: 1");

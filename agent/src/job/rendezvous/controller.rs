@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use backon::{ConstantBuilder, Retryable as _};
 use tokio::runtime::{Builder, Runtime};
-use ultima_api::client::Client as ControlClient;
+use ultima_api::client::{Client as ControlClient, ClientError};
 use ultima_grpc::tls::ClientTls;
 use ultima_host::Report;
 
@@ -24,6 +24,8 @@ use crate::{Context, Departure, Held, Link, Membership, Metrics, SessionError, S
 const LINGER: Duration = Duration::from_millis(500);
 /// The pause between attempts to reach the controller.
 const AGAIN: Duration = Duration::from_millis(200);
+/// The wait for the controller after which the user gets a notice.
+const SILENT: Duration = Duration::from_secs(2);
 
 /// A rendezvous at the controller: it assigns rank, seed and addresses, and may change the job's members.
 #[derive(Clone, Debug)]
@@ -56,12 +58,53 @@ impl Controller {
         Self { tls, ..self }
     }
 
-    async fn connect(&self, until: Instant) -> Result<ControlClient, JobError> {
+    /// Connects to the controller. A notice says once that it does not answer.
+    async fn connect(&self, until: Instant, notice: fn(&str)) -> Result<ControlClient, JobError> {
+        let begun = Instant::now();
         let connect = || ControlClient::connect_with(&self.address, self.tls.clone());
         let pauses = ConstantBuilder::new().with_delay(AGAIN);
         let connected = connect.retry(pauses.without_max_times());
-        let connected = connected.when(|_| Instant::now() + AGAIN < until).await;
-        Ok(connected.map_err(SessionError::from)?)
+        let connected = connected.when(|_| Instant::now() + AGAIN < until);
+        let mut is_first = true;
+        let connected = connected.notify(|error, _| {
+            if is_first && begun.elapsed() >= SILENT {
+                is_first = false;
+                let reason = match error {
+                    ClientError::NoAnswer { reason, .. }
+                    | ClientError::NoneAnswers { reason, .. } => reason.clone(),
+                    other => other.to_string(),
+                };
+                notice(&format!(
+                    "waiting for the controller at {}: {reason}",
+                    self.address
+                ));
+            }
+        });
+        connected.await.map_err(no_controller)
+    }
+
+    /// Compares the number of a job's members with that of the caller's ranks, before this rank joins.
+    async fn check_ranks(&self, client: &ControlClient, ranks: usize) -> Result<(), JobError> {
+        // An error of this request would also be one of the join, which waits if it is temporary.
+        let Ok(job) = client.job(&self.job).await else {
+            return Ok(());
+        };
+        let next = job.next.as_ref().map(|next| next.members.len());
+        match next == Some(ranks) {
+            true => Ok(()),
+            false => self.expect(job.members.len(), ranks),
+        }
+    }
+
+    fn expect(&self, members: usize, ranks: usize) -> Result<(), JobError> {
+        match members == ranks {
+            true => Ok(()),
+            false => Err(JobError::Members {
+                job: self.job.clone(),
+                members,
+                ranks,
+            }),
+        }
     }
 
     async fn open(
@@ -70,7 +113,10 @@ impl Controller {
         until: JoinTimeout,
     ) -> Result<(JoinedRank, Context), JobError> {
         let until = until.until;
-        let client = self.connect(until.into_std()).await?;
+        let client = self.connect(until.into_std(), request.notice).await?;
+        if let Some(ranks) = request.ranks {
+            self.check_ranks(&client, ranks).await?;
+        }
         let context = Context {
             client,
             host: self.host.clone().into(),
@@ -78,10 +124,17 @@ impl Controller {
             shared: Vec::new(),
             metrics: Arc::new(Metrics::default()),
             held: Held::default(),
-            notice: |line| tracing::info!("{line}"),
+            notice: request.notice,
         };
         let rank = JoinedRank::join_job(&context, &self.job, Link::Udp, until).await?;
         let membership = &rank.sessions()[0].membership;
+        // The job may have been resized since.
+        if let Some(ranks) = request.ranks
+            && let Err(other) = self.expect(membership.seats.len(), ranks)
+        {
+            rank.leave(&context.client).await;
+            return Err(other);
+        }
         // In the first epoch the ranks compare their seeds when all are there, so that none waits for a refused one.
         if membership.epoch > 1
             && let Err(refusal) = check_seed(membership, request)
@@ -90,6 +143,30 @@ impl Controller {
             return Err(refusal.into());
         }
         Ok((rank, context))
+    }
+}
+
+/// The error of a connection, with the advice for a user of the library.
+fn no_controller(error: ClientError) -> JobError {
+    match error {
+        ClientError::NoAnswer {
+            address,
+            reason,
+            is_handshake,
+        } => JobError::NoController {
+            address,
+            reason,
+            advice: match is_handshake {
+                true => {
+                    "set ULTIMA_TLS_CA, ULTIMA_TLS_CERT and ULTIMA_TLS_KEY, or none of them if it serves without TLS"
+                }
+                false => {
+                    "check that `ultima controller serve` runs there and that this host reaches it, or correct \
+                     ULTIMA_CONTROLLER"
+                }
+            },
+        },
+        other => SessionError::from(other).into(),
     }
 }
 
@@ -116,7 +193,10 @@ async fn wait_for_all(
     let ReadyRanks { begin, removed } = match ready(context, vec![rank], limit).await {
         Ok(ready) => ready,
         Err(ReadyError::Session(error)) => return Err(error.into()),
-        Err(late) => return Err(JobError::Ended(format!("job {job}: {late}"))),
+        Err(late) => {
+            let job = job.to_owned();
+            return Err(JobError::Late { job, late });
+        }
     };
     let member = begin.into_iter().next();
     let member = member.and_then(|(rank, start)| Some((rank.into_member(context, LINGER)?, start)));
@@ -259,5 +339,46 @@ impl Managed {
         // Counters of earlier epochs ended with them.
         let last = reports?.pop();
         Ok(last.expect("the current epoch has a report"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, TcpListener};
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::Settings;
+    use crate::job::rendezvous::Local;
+
+    static NOTICES: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+    #[test]
+    fn a_missing_controller_is_reported_during_the_wait() {
+        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("binds");
+        let address = free.local_addr().expect("an address").to_string();
+        drop(free);
+        let request = Request {
+            settings: Settings::new(Duration::from_secs(1)),
+            seed: None,
+            seal: true,
+            local: Local::Routed,
+            timeout: SILENT + Duration::from_secs(1),
+            ranks: None,
+            notice: |line| NOTICES.lock().expect("no panic").push(line.to_owned()),
+        };
+        let met = Box::new(Controller::new(&address, "train", "h1")).meet(&request);
+        let error = met.err().expect("an error").to_string();
+        let notices = NOTICES.lock().expect("no panic").clone();
+        let [notice] = &notices[..] else {
+            panic!("one notice: {notices:?}");
+        };
+        let begins = format!("waiting for the controller at {address}: Connection refused");
+        assert!(notice.starts_with(&begins), "{notice}");
+        assert!(error.contains("Connection refused"), "{error}");
+        assert!(
+            error.contains("correct ULTIMA_CONTROLLER") && !error.contains("--"),
+            "{error}"
+        );
     }
 }

@@ -532,6 +532,8 @@ mod tests {
             seal: true,
             local: Local::Routed,
             timeout: Duration::from_secs(1),
+            ranks: None,
+            notice: |_| {},
         };
         let of = |ips: [Ipv4Addr; 2]| {
             let offers = ips.map(|ip| offer(ip, 1500, 1 << 20));

@@ -46,6 +46,10 @@ pub struct Request {
     pub local: Local,
     /// The time to wait for other ranks.
     pub timeout: Duration,
+    /// The number of ranks that the caller expects of a controller's job. None for any.
+    pub ranks: Option<usize>,
+    /// Reports why the rendezvous waits.
+    pub notice: fn(&str),
 }
 
 /// The local address for a rank's packets.

@@ -57,7 +57,7 @@ async fn members_learn_their_rank_when_all_have_joined() {
 
     assert_eq!(
         refusal(client.join("train", "h2", LONG).await),
-        (Code::FailedPrecondition, "job train has no free rank on host h2 (1 taken); evict a lost member with `ultima job evict train`, or free all places of members that left with `ultima job resize train --members ...` and all hosts".into())
+        (Code::FailedPrecondition, "job train has no free rank on host h2 (1 taken); stop the members that still run (rank 0 on h1, rank 1 on h2, rank 2 on h1) and start all again".into())
     );
     // A rank that is left stays free after the job has begun.
     let leave = async |rank: u32| client.leave(leaves[&rank].clone()).await;

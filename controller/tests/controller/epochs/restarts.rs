@@ -78,7 +78,7 @@ async fn the_advice_for_a_lost_rank_works_while_others_run() {
     let begins = "job train has no free rank on host h1 (1 taken); ";
     let (code, says) = join().await;
     assert_eq!(code, Code::FailedPrecondition);
-    let running = "all its members still run: stop the members that still run (rank 0 on h1, rank 1 on h2, rank 2 on h3) and start all again";
+    let running = "stop the members that still run (rank 0 on h1, rank 1 on h2, rank 2 on h3) and start all again";
     assert_eq!(says, format!("{begins}{running}"));
     agents.leave("h1").await;
     let (_, says) = join().await;

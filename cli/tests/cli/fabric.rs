@@ -389,7 +389,7 @@ fn plan_prints_the_changes_and_changes_nothing() {
         let whole = "s1: in sync\ns2: in sync\n";
         assert_eq!(fabric(&stage, &["diff"]), (0, whole.into()));
 
-        // The actions of `apply`: leave the job, resize it, or reject it.
+        // The actions of `apply`: leave the job, resize it, change it, or reject it.
         let again = file("again.yaml", TRAIN);
         let unchanged = (0, "train: unchanged\n".to_owned());
         assert_eq!(fabric(&stage, &["plan", "-f", &again]), unchanged);
@@ -402,8 +402,12 @@ fn plan_prints_the_changes_and_changes_nothing() {
         assert_eq!(plan["jobs"][0]["job"]["status"]["epoch"], 2);
         let heavy = file("heavy.yaml", &TRAIN.replace(" }", ", weight: 2 }"));
         let (code, text) = fabric(&stage, &["plan", "-f", &heavy]);
-        let differs = "weight is 1, but the file has 2; delete the job first, or correct the file";
-        let differs = format!("train: would be rejected: {heavy}:1:51: {differs}\n");
+        assert_eq!(code, 0, "{text}");
+        assert!(text.starts_with("train: would be changed, id 1 on "), "{text}");
+        let unicast = file("unicast.yaml", &TRAIN.replace(" }", ", gather: unicast }"));
+        let (code, text) = fabric(&stage, &["plan", "-f", &unicast]);
+        let differs = "gather is multicast, but the file has unicast, and cannot change: members agree on it when they join; delete the job first, or correct the file";
+        let differs = format!("train: would be rejected: {unicast}:1:51: {differs}\n");
         assert_eq!((code, text), (5, differs));
         let (code, text) = fabric(&stage, &["plan", "-f", &again, "--without", "train"]);
         assert_eq!(code, 0, "{text}");

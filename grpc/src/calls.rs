@@ -24,7 +24,7 @@ pub struct CallLimits {
 }
 
 impl CallLimits {
-    /// Returns limits for `places` calls at once, of which each has `time`, receiving included. Further calls wait.
+    /// Limits calls to `places` at once; others wait. A call ends after `time`, which includes the receipt of its request.
     pub fn new(places: usize, time: Duration, requests: Limits) -> Self {
         CallLimits {
             receiver: Receiver::new(requests),

@@ -60,12 +60,17 @@ class Jobs(unittest.TestCase):
         self.assertEqual(kind, "KeyboardInterrupt")
         self.assertLess(seconds, 100)
 
-    def test_after_an_interrupt_the_job_ends_soon(self):
+    def ready(self, function, count):
+        """Start ranks, and wait until they say that they are ready."""
         port = launch.free_port()
-        ranks = [launch.start("job_ranks.interrupted_barrier", rank, 2, port, ULTIMA_STORE="host") for rank in range(2)]
+        ranks = [launch.start(function, rank, count, port, ULTIMA_STORE="host") for rank in range(count)]
         for rank in ranks:
             self.addCleanup(rank.kill)
             self.assertEqual(rank.stdout.readline(), "ready\n")
+        return ranks
+
+    def test_after_an_interrupt_the_job_ends_soon(self):
+        ranks = self.ready("job_ranks.interrupted_barrier", 2)
         ranks[0].send_signal(signal.SIGINT)
         kind, seconds = launch.ends(ranks[:1])[0].result()
         ranks[1].kill()
@@ -74,11 +79,7 @@ class Jobs(unittest.TestCase):
         self.assertLess(seconds, 100)
 
     def test_a_killed_rank_stops_nobody(self):
-        port = launch.free_port()
-        ranks = [launch.start("job_ranks.killed", rank, 3, port, ULTIMA_STORE="host") for rank in range(3)]
-        for rank in ranks:
-            self.addCleanup(rank.kill)
-            self.assertEqual(rank.stdout.readline(), "ready\n")
+        ranks = self.ready("job_ranks.killed", 3)
         ranks[2].kill()
         for ended in launch.ends(ranks)[:2]:
             report = ended.result()

@@ -8,6 +8,7 @@ mod test_agents;
 mod testbed;
 
 mod access;
+mod batches;
 mod chassis_push;
 mod control_api;
 mod embedded;

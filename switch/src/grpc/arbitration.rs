@@ -320,7 +320,7 @@ mod tests {
         notices.iter().map(|(to, it)| (*to, code(it))).collect()
     }
 
-    fn told(notice: &Notice) -> &MasterArbitrationUpdate {
+    fn update_in(notice: &Notice) -> &MasterArbitrationUpdate {
         notice.1.as_ref().expect("an update")
     }
 
@@ -340,7 +340,7 @@ mod tests {
         let second = all.update(2, &update(Some(3))).expect("joins");
         assert_eq!(codes(&second), [(2, Code::AlreadyExists)]);
         assert_eq!(
-            told(&second[0]).election_id,
+            update_in(&second[0]).election_id,
             Some(Uint128 { high: 0, low: 5 })
         );
         assert_eq!(
@@ -399,9 +399,9 @@ mod tests {
         let backup = all.update(1, &update(None)).expect("joins");
         assert_eq!(codes(&backup), [(1, Code::NotFound)]);
         assert_eq!(
-            told(&backup[0]).election_id,
+            update_in(&backup[0]).election_id,
             None,
-            "nobody has ever had one"
+            "no controller has had an election id"
         );
         assert_eq!(
             all.check_primary(1, "", None)
@@ -457,7 +457,7 @@ mod tests {
         );
         // The same id in another role is another controller's, and a primary of its own.
         let joined = all.update(2, &moved).expect("joins");
-        assert_eq!(told(&joined[0]).role, Some(role));
+        assert_eq!(update_in(&joined[0]).role, Some(role));
         assert_eq!(codes(&joined), [(2, Code::Ok)]);
         let id = Some(Uint128 { high: 0, low: 1 });
         assert!(all.check_primary(1, "telemetry", id).is_ok());

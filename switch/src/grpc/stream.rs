@@ -403,6 +403,7 @@ mod tests {
             MAX_UNARBITRATED - 1
         );
     }
+
     #[tokio::test]
     async fn a_full_role_has_room_for_a_higher_election_id() {
         let (service, _forwarder): (Service, Forwarder) = service();

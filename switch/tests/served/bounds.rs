@@ -2,20 +2,21 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 use tonic::client::Grpc;
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 use tonic_prost::ProstCodec;
+use ultima_p4runtime::v1::p4_runtime_client::P4RuntimeClient;
 use ultima_p4runtime::v1::set_forwarding_pipeline_config_request::Action;
 use ultima_p4runtime::v1::stream_message_request::Update as Message;
 use ultima_p4runtime::v1::{
-    CounterEntry, Entity, PacketOut, ReadRequest, RegisterEntry, TableEntry, Update,
+    CapabilitiesRequest, CounterEntry, Entity, PacketOut, ReadRequest, RegisterEntry, TableEntry,
+    Update,
 };
 
 use crate::served::common::{Bed, Controller, DEVICE, PATIENCE, pipeline_config};
@@ -132,7 +133,14 @@ async fn half_sent_calls_keep_no_call_waiting() {
             });
         }
     }
-    sleep(Duration::from_millis(500)).await;
+    // The tasks run while this one waits, and their calls are ahead of the second of these on their connection.
+    for _ in 0..2 {
+        let nothing = CapabilitiesRequest::default();
+        let answer = P4RuntimeClient::new(client.clone())
+            .capabilities(nothing)
+            .await;
+        answer.expect("capabilities");
+    }
     let honest = async {
         controller.insert(vec![bed.unicast(A, 1).into()]).await;
         let all = vec![TableEntry::default().into()];

@@ -6,10 +6,9 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 
-use crate::skipped;
+use crate::{signals, skipped};
 
 /// Time limit for a member to start.
 const START: Duration = Duration::from_secs(30);
@@ -117,8 +116,7 @@ impl Etcd {
         };
         for member in &self.members {
             let process = member.process.as_ref().expect("it runs");
-            let id = i32::try_from(process.id()).expect("a process's number");
-            kill(Pid::from_raw(id), signal).expect("it runs");
+            signals::signal(process.id(), signal);
         }
     }
 

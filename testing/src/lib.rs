@@ -1,5 +1,5 @@
 //! Helpers for the tests of several crates: the extent of a run, the report of a skipped test, an etcd
-//! cluster, a veth pair, the limit of receive buffers, and a counting allocator. It owns no test.
+//! cluster, signals to processes, a veth pair, the limit of receive buffers, and a counting allocator. It owns no test.
 //!
 //! A change is checked with one seed per fault and a few property cases. `ULTIMA_FULL=1`, which `.ci/full`
 //! sets, requests the full matrix.
@@ -7,6 +7,7 @@
 pub mod etcd;
 pub mod heap;
 pub mod receive_limit;
+pub mod signals;
 pub mod veth;
 
 use std::io::{self, Write as _};

@@ -10,13 +10,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use rand::RngExt;
 use serde::{Deserialize, Serialize};
 use ultima_agent::job::{Addresses, JobBuilder};
 use ultima_host::{ClosedBy, Config};
-use ultima_testing::{full_run, per_run, skipped};
+use ultima_testing::{full_run, per_run, signals, skipped};
 
 use crate::job::addresses;
 
@@ -240,8 +239,7 @@ impl Rank {
     }
 
     fn signal(&self, signal: Signal) {
-        let pid = i32::try_from(self.process.id()).expect("a process id");
-        kill(Pid::from_raw(pid), signal).expect("it runs");
+        signals::signal(self.process.id(), signal);
     }
 
     /// Waits until the process has ended well and all its lines are read.

@@ -8,10 +8,10 @@ use std::process::{Child, Output};
 use std::thread::sleep;
 use std::time::Duration;
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use ultima_agent::job::{Controller, Job};
+use ultima_testing::signals;
 use ultima_tests::needs;
 
 use crate::common::{self, output, ultima, wait_until};
@@ -83,8 +83,7 @@ fn ended(child: Child) -> Output {
 }
 
 fn signal(agent: &Child, signal: Signal) {
-    let pid = Pid::from_raw(i32::try_from(agent.id()).expect("a process id"));
-    kill(pid, signal).expect("it runs");
+    signals::signal(agent.id(), signal);
 }
 
 fn json(output: &Output) -> Value {

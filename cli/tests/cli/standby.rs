@@ -10,8 +10,7 @@ use std::time::{Duration, Instant};
 use ultima_planner::job::JobSpec;
 
 use crate::common::{Switch, output, ultima};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use tokio::task::JoinHandle;
@@ -19,7 +18,7 @@ use tokio::time::{sleep, timeout};
 use tonic::Code;
 use ultima_api::client::{Client, ClientError};
 use ultima_testing::etcd::Etcd;
-use ultima_testing::{full_run, per_run};
+use ultima_testing::{full_run, per_run, signals};
 use ultima_tests::needs;
 
 /// The number of jobs that are created at once.
@@ -48,8 +47,7 @@ impl Controller {
     }
 
     fn signal(&self, signal: Signal) {
-        let id = self.0.id().try_into().expect("a process's number");
-        kill(Pid::from_raw(id), signal).expect("it runs");
+        signals::signal(self.0.id(), signal);
     }
 
     /// Limits the size of the process's files from now on; 0 acts as a full disk.

@@ -4,9 +4,9 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use serde_json::Value;
+use ultima_testing::signals;
 
 pub fn ultima(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ultima"));
@@ -59,8 +59,7 @@ impl Switch {
 
     /// Sends a signal to the process.
     pub fn signal(&self, signal: Signal) {
-        let id = self.child.id().try_into().expect("a process's number");
-        kill(Pid::from_raw(id), signal).expect("it runs");
+        signals::signal(self.child.id(), signal);
     }
 
     fn at_it<'a>(&'a self, command: &[&'a str]) -> Vec<&'a str> {

@@ -68,6 +68,9 @@ pub struct Config {
     /// Room for packets that this rank has not read yet, which it grants to the others as credit. None: no
     /// flow control. All ranks have it, or none.
     pub receive_buffer: Option<ReceiveBuffer>,
+    /// True if a sender with credit also keeps to a window that falls when packets are lost, because a network may have
+    /// less room than receivers. No effect where switches stamp packets, which show their queues, or without flow control.
+    pub congestion_window: bool,
     /// Packets that follow each other to one receiver before the next one's turn, 1 or more. More make system
     /// calls cheaper and queues in switches longer.
     pub send_run: u16,
@@ -301,6 +304,7 @@ impl Config {
             pacing: None,
             incast: IncastPolicy::All,
             receive_buffer: None,
+            congestion_window: false,
             send_run: 1,
             reorder: 0,
             early: EarlyBounds::default(),

@@ -30,6 +30,8 @@ pub struct Policies {
     pub rate: RatePolicy,
     /// The number of ranks that send to one at a time.
     pub incast: IncastPolicy,
+    /// True if losses shrink a window of outstanding packets: [`Config::congestion_window`].
+    pub congestion_window: bool,
     /// The start of owners' aggregates.
     pub gather_start: GatherStart,
     /// The events that show a loss.
@@ -57,6 +59,7 @@ impl Preset {
                 timeouts: Timeouts::CauseAware,
                 rate: RatePolicy::InBand,
                 incast: IncastPolicy::Dynamic,
+                congestion_window: true,
                 gather_start: GatherStart::Turns,
                 loss_detection: LossDetection::InOrder,
                 estimation: Estimation::ArrivedMean,
@@ -65,6 +68,7 @@ impl Preset {
                 timeouts: Timeouts::Published,
                 rate: RatePolicy::Timely,
                 incast: IncastPolicy::Dynamic,
+                congestion_window: false,
                 gather_start: GatherStart::AtOnce,
                 loss_detection: LossDetection::TimeoutOnly,
                 estimation: Estimation::Scaled,
@@ -86,6 +90,7 @@ impl Policies {
             timeouts,
             rate,
             incast,
+            congestion_window,
             gather_start,
             loss_detection,
             estimation,
@@ -97,6 +102,7 @@ impl Policies {
         Config {
             timeouts,
             incast,
+            congestion_window,
             gather_start,
             loss_detection,
             estimation,
@@ -134,6 +140,7 @@ mod tests {
         assert_eq!(ours.timeouts, Timeouts::CauseAware);
         assert_eq!(rate(&ours), Some(RatePolicy::InBand));
         assert_eq!(ours.loss_detection, LossDetection::InOrder);
+        assert!(ours.congestion_window && !published.congestion_window);
         assert_eq!(published.timeouts, Timeouts::Published);
         assert_eq!(rate(&published), Some(RatePolicy::Timely));
         assert_eq!(published.gather_start, GatherStart::AtOnce);

@@ -90,6 +90,19 @@ impl Veth {
         }
     }
 
+    /// Limits what each end sends: a rate such as "100mbit", and a queue of this many bytes.
+    ///
+    /// # Panics
+    /// If iproute2's `tc` is missing, or the kernel refuses it.
+    pub fn shape(&self, rate: &str, queue: u32) {
+        let queue = queue.to_string();
+        let bucket = ["root", "tbf", "rate", rate, "burst", "16k", "limit", &queue];
+        for end in 0..2 {
+            let add = ["qdisc", "add", "dev", "veth0"];
+            self.run(end, "tc", &[&add[..], &bucket].concat());
+        }
+    }
+
     /// Moves the calling thread, and threads and processes that it starts, to one end.
     ///
     /// # Panics
@@ -113,11 +126,16 @@ impl Veth {
     }
 
     fn ip(&self, end: usize, arguments: &[&str]) -> Output {
-        let mut ip = Command::new("ip");
-        ip.args(arguments).stdin(Stdio::null());
-        let output = self.at(end, || ip.output()).expect("iproute2 is installed");
+        self.run(end, "ip", arguments)
+    }
+
+    fn run(&self, end: usize, program: &str, arguments: &[&str]) -> Output {
+        let mut command = Command::new(program);
+        command.args(arguments).stdin(Stdio::null());
+        let output = self.at(end, || command.output());
+        let output = output.expect("iproute2 is installed");
         let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "ip {arguments:?}: {errors}");
+        assert!(output.status.success(), "{program} {arguments:?}: {errors}");
         output
     }
 }

@@ -63,6 +63,7 @@ local f = {
     repair_wanted = ProtoField.bytes("ultima.repair.wanted", "Slots wanted, from the lowest bit of the first byte on"),
     credit_taken = ProtoField.uint32("ultima.credit.taken", "Credit: last sequence number taken"),
     credit_window = ProtoField.uint16("ultima.credit.window", "Credit: packets after it"),
+    credit_arrived = ProtoField.uint32("ultima.credit.arrived", "Credit: packets arrived"),
     credit_last = ProtoField.uint32("ultima.credit.last", "Credit requested: last sequence number sent"),
 }
 
@@ -160,6 +161,9 @@ function ultima.dissector(buffer, pinfo, tree)
         if message == CREDIT_GRANT then
             subtree:add(f.credit_window, buffer(length + 2, 2))
             subtree:add(f.credit_taken, buffer(length + 4, 4))
+            if buffer:len() >= length + 12 then
+                subtree:add(f.credit_arrived, buffer(length + 8, 4))
+            end
         elseif message == CREDIT_REQUEST then
             subtree:add(f.credit_last, buffer(length + 4, 4))
         end

@@ -107,6 +107,8 @@ pub enum Credit {
         taken: u32,
         /// Packets, 1 or more.
         window: u16,
+        /// The number of the addressed rank's packets with a sequence number that have arrived, wrapping.
+        arrived: u32,
     },
     /// From a sender without credit: the receiver answers with a grant.
     Request {
@@ -116,38 +118,50 @@ pub enum Credit {
 }
 
 impl Credit {
-    /// Bytes of the payload.
-    pub const LEN: usize = 8;
+    /// Bytes of the longer payload, that of a grant.
+    pub const LEN: usize = 12;
 
     const GRANT: u8 = 4;
     const REQUEST: u8 = 5;
 
     /// Parses a payload. None if it is neither message.
     pub fn parse(payload: &[u8]) -> Option<Self> {
-        let &[message, _, w0, w1, a, b, c, d] = payload.first_chunk()?;
+        let (&[message, _, w0, w1, a, b, c, d], rest) = payload.split_first_chunk()?;
         let sequence = u32::from_be_bytes([a, b, c, d]);
         let window = u16::from_be_bytes([w0, w1]);
         match message {
             Self::GRANT if window > 0 => Some(Credit::Grant {
                 taken: sequence,
                 window,
+                arrived: u32::from_be_bytes(*rest.first_chunk()?),
             }),
             Self::REQUEST => Some(Credit::Request { last: sequence }),
             _ => None,
         }
     }
 
-    /// Writes the payload to the front of `buf`.
+    /// Writes the payload to the front of `buf` and returns its length.
     ///
     /// # Panics
     /// If `buf` is shorter than [`Credit::LEN`].
-    pub fn emit(&self, buf: &mut [u8]) {
-        let (message, window, sequence) = match *self {
-            Credit::Grant { taken, window } => (Self::GRANT, window, taken),
-            Credit::Request { last } => (Self::REQUEST, 0, last),
+    pub fn emit(&self, buf: &mut [u8]) -> usize {
+        let (message, window, sequence, arrived) = match *self {
+            Credit::Grant {
+                taken,
+                window,
+                arrived,
+            } => (Self::GRANT, window, taken, Some(arrived)),
+            Credit::Request { last } => (Self::REQUEST, 0, last, None),
         };
         let ([w0, w1], [a, b, c, d]) = (window.to_be_bytes(), sequence.to_be_bytes());
-        buf[..Self::LEN].copy_from_slice(&[message, 0, w0, w1, a, b, c, d]);
+        buf[..8].copy_from_slice(&[message, 0, w0, w1, a, b, c, d]);
+        match arrived {
+            Some(arrived) => {
+                buf[8..Self::LEN].copy_from_slice(&arrived.to_be_bytes());
+                Self::LEN
+            }
+            None => 8,
+        }
     }
 }
 
@@ -161,17 +175,19 @@ mod tests {
         let grant = Credit::Grant {
             taken: 0x0102_0304,
             window: 0x0506,
+            arrived: 0x0708_090a,
         };
-        grant.emit(&mut buf);
-        assert_eq!(buf, [4, 0, 5, 6, 1, 2, 3, 4, 0xff]);
+        assert_eq!(grant.emit(&mut buf), 12);
+        assert_eq!(buf, [4, 0, 5, 6, 1, 2, 3, 4, 7, 8, 9, 10, 0xff]);
         assert_eq!(Credit::parse(&buf), Some(grant));
-        assert_eq!(Credit::parse(&buf[..7]), None);
+        assert_eq!(Credit::parse(&buf[..11]), None);
         buf[2..4].fill(0);
         assert_eq!(Credit::parse(&buf), None, "a window of 0");
         let request = Credit::Request { last: 0x0102_0304 };
-        request.emit(&mut buf);
+        assert_eq!(request.emit(&mut buf), 8);
         assert_eq!(buf[..8], [5, 0, 0, 0, 1, 2, 3, 4]);
-        assert_eq!(Credit::parse(&buf), Some(request));
+        assert_eq!(Credit::parse(&buf[..8]), Some(request));
+        assert_eq!(Credit::parse(&buf[..7]), None);
         assert_eq!(Credit::parse(&[6; 8]), None);
     }
 

@@ -202,6 +202,7 @@ fn credit_is_that_of_the_vectors() {
             Some(window) => Credit::Grant {
                 taken: fields["taken"],
                 window: *window as u16,
+                arrived: fields["arrived"],
             },
             None => Credit::Request {
                 last: fields["last"],

@@ -1,6 +1,6 @@
 //! Jobs with default settings, except for the deadline, lose nothing: learned timeouts, credit and dynamic incast,
-//! packets sealed and as long as the MTU allows. Without a rate limit there is no congestion control. Packets pass the kernel, at loopback or over a
-//! veth pair.
+//! packets sealed and as long as the MTU allows. Where a link is slower than the hosts, they lose little. Packets pass the
+//! kernel, at loopback or over a veth pair.
 
 use std::net::SocketAddr;
 use std::sync::Mutex;
@@ -139,6 +139,42 @@ fn average(job: Job, steps: u32, buckets: &[usize]) -> Report {
         }
     }
     job.finish(Duration::from_millis(50)).expect("it finishes")
+}
+
+/// 100 Mbit/s and a queue of 64 KB at each end, of which nobody tells the ranks.
+#[test]
+fn little_is_lost_where_a_link_is_slower_than_the_hosts() {
+    let _machine = MACHINE.lock();
+    let Some(veth) = Veth::new() else {
+        return skipped("only root may add namespaces");
+    };
+    veth.shape("100mbit", 64 << 10);
+    let network = Network::Veth(veth);
+    let addresses = network.addresses(4);
+    let ended: Vec<Report> = thread::scope(|scope| {
+        let ranks = (0..4).map(|rank| (rank, &network, &addresses));
+        let ranks: Vec<_> = ranks
+            .map(|(rank, network, addresses)| {
+                scope.spawn(move || {
+                    let job = network.start(rank, addresses);
+                    for _ in 0..60 {
+                        let pending = job.all_reduce(vec![1.0; 100_000]);
+                        pending.wait().expect("it ends");
+                    }
+                    job.finish(Duration::from_millis(50)).expect("it finishes")
+                })
+            })
+            .collect();
+        ranks
+            .into_iter()
+            .map(|rank| rank.join().expect("no panic"))
+            .collect()
+    });
+    for Report { totals, .. } in ended {
+        let lost = totals.lost.scatter.total() + totals.lost.gather.total();
+        let owed = totals.phases.scatter.slots + totals.phases.gather.slots;
+        assert!(lost * 20 < owed, "{lost} of {owed}: {totals:?}");
+    }
 }
 
 #[test]

@@ -107,10 +107,12 @@ impl Collective {
         let peers = udp.peers.len();
         let buffer = UdpConfig::receive_buffer(&udp.socket, config.ranks)?;
         let room = ReceiveBuffer::of_socket(buffer, &config);
-        config.receive_buffer = Some(match udp.is_loopback()? {
+        let is_loopback = udp.is_loopback()?;
+        config.receive_buffer = Some(match is_loopback {
             true => room,
             false => room.behind_port(&config),
         });
+        config.congestion_window &= !is_loopback;
         config.send_run = udp::send_run(&config);
         let threads = codec_threads(udp.local_ranks()?);
         let link = config.clone();

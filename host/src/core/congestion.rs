@@ -8,7 +8,7 @@ use ultima_wire::{Feedback, Header, Kind, Ticks};
 
 use crate::config::{Config, Gather, Pacing};
 use crate::pacing::Pacer;
-use crate::rate::{RateControl, RatePolicy, Receivers, Scale, Seen};
+use crate::rate::{RateControl, RatePolicy, Receivers, Scale};
 use crate::time::Time;
 
 use super::Destination;
@@ -81,10 +81,7 @@ impl Congestion {
         self.pacer.spend(now, bytes);
         if now >= self.adapt_at {
             self.adapt_at = now + self.scale.interval;
-            let seen = Seen {
-                stamped: self.monitor.stamps,
-                ..self.receivers.seen(now)
-            };
+            let seen = self.receivers.seen(now);
             self.pacer.set_share(self.control.adapt(now, &seen));
         }
     }
@@ -126,8 +123,6 @@ struct QueueMonitor {
     since: Time,
     packets: u32,
     stamped: u32,
-    /// True if the latest packets carry stamps of switches.
-    stamps: bool,
     /// Sum over stamped packets, in ticks.
     queue: u64,
     marked: u32,
@@ -152,7 +147,6 @@ impl QueueMonitor {
             since: Time::ZERO,
             packets: 0,
             stamped: 0,
-            stamps: false,
             queue: 0,
             marked: 0,
             trimmed: 0,
@@ -175,20 +169,14 @@ impl QueueMonitor {
         self.marked += u32::from(flags.congestion);
         self.trimmed += u32::from(flags.trimmed && !flags.late);
         if flags.hops > 0 {
-            self.stamps = true;
             self.stamped += 1;
             self.queue += u64::from(header.path_queue.0);
         }
     }
 
-    /// Queues one answer per source and interval, for rate policies that follow round trips.
+    /// Queues one answer per source and interval, for the rate policy that follows round trips.
     fn echo(&mut self, now: Time, header: &Header) {
-        let follows = match self.policy {
-            RatePolicy::Fixed => false,
-            RatePolicy::Timely => true,
-            RatePolicy::InBand => header.switch_flags.hops == 0,
-        };
-        if !follows || header.sent_at == Ticks(0) {
+        if self.policy != RatePolicy::Timely || header.sent_at == Ticks(0) {
             return;
         }
         if self.echo_from.is_empty() {
@@ -209,9 +197,6 @@ impl QueueMonitor {
             || (queues.queue).is_some_and(|queue| Duration::from(queue) > self.scale.target);
         if self.policy == RatePolicy::InBand && full {
             self.report = Some((queues, 0));
-        }
-        if self.packets > 0 {
-            self.stamps = self.stamped > 0;
         }
         self.since = now;
         (self.packets, self.stamped, self.queue) = (0, 0, 0);
@@ -357,11 +342,7 @@ mod tests {
             colocated.switch_flags.hops = 0;
             for us in 1..1000 {
                 monitor.packet(at(us), &colocated);
-                assert_eq!(
-                    (monitor.next_report(), monitor.stamps),
-                    (None, true),
-                    "{us}"
-                );
+                assert_eq!(monitor.next_report(), None, "{us}");
             }
         }
     }

@@ -1,4 +1,5 @@
-//! Flow control: a rank sends no more packets to another than that rank's receive buffer has room for.
+//! Flow control: a rank sends no more packets to another than that rank's receive buffer has room for, and than the
+//! network between them takes ([`CongestionWindow`]).
 //!
 //! A receiver divides its buffer evenly among the other ranks: the window. SCATTER, GATHER and REPAIR carry a
 //! sequence number that counts all such packets of their sender ([`Header::sequence`]). After the first packet of a
@@ -12,6 +13,9 @@
 //! receiver that does not run gets few requests. A receiver that grants nothing for too long is
 //! *stalled*: packets to it alone still wait, and packets to the group do not.
 //!
+//! Where the congestion window is smaller than the receiver's, grants for half of the latter come too late. So the
+//! sender then also asks after each half of the former.
+//!
 //! Without [`Config::receive_buffer`] there is no flow control, and every rank has room.
 //!
 //! [`Header::sequence`]: ultima_wire::Header::sequence
@@ -19,6 +23,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use ultima_wire::frame::FRAME_OVERHEAD;
 use ultima_wire::{Credit as Message, Header};
 
 use crate::config::{Config, Gather, ReceiveBuffer};
@@ -26,6 +31,7 @@ use crate::rotation::Flow;
 use crate::time::Time;
 
 use super::Destination;
+use super::window::{CongestionWindow, FIRST, SMALLEST, Taken};
 
 /// The longest first pause before a sender asks for credit: a few times the delay until a loaded receiver runs.
 const FIRST_ASK: Duration = Duration::from_millis(1);
@@ -35,8 +41,6 @@ const ASKS: u32 = 4;
 const LAST_ASK: Duration = Duration::from_millis(64);
 /// The largest window, whatever a receiver grants: bounds the memory for outstanding packets.
 const LARGEST_WINDOW: u16 = 4096;
-/// The smallest window: one packet on its way while the grant for another is.
-const SMALLEST_WINDOW: u16 = 2;
 
 /// Both ends of the flow control of one rank.
 pub(super) struct Credit {
@@ -53,6 +57,8 @@ pub(super) struct Credit {
     group_room: u32,
     /// Receivers without credit that are to be asked.
     blocked: Vec<u16>,
+    /// Receivers with room that are to be asked, so that they have some when it is used.
+    asks: VecDeque<u16>,
     /// By rank: packets from it.
     sources: Vec<Source>,
     /// Packets that each source may have outstanding here.
@@ -76,8 +82,15 @@ struct Run {
 /// Another rank as a receiver.
 struct Receiver {
     window: u16,
-    /// Sequence numbers of outstanding packets to it alone.
+    /// None where packets pass no network, where switches stamp them, or by [`Config::congestion_window`].
+    congestion: Option<CongestionWindow>,
+    /// Sequence numbers of outstanding packets to it alone, and the number of those before.
     outstanding: VecDeque<u32>,
+    taken: u64,
+    /// Packets that were sent to it when it was last asked for credit while it had room.
+    asked_at: u64,
+    /// A packet whose round trip is measured, and the time of the request for it.
+    measured: Option<(u32, Time)>,
     /// Number of packets to the group that it has taken.
     group_taken: u64,
     blocked: Option<Blocked>,
@@ -101,6 +114,8 @@ struct Source {
     taken: u32,
     /// Packets taken since the last grant.
     ungranted: u16,
+    /// Packets that arrived, wrapping.
+    arrived: u32,
     /// This rank's sequence number when a grant became due.
     owed: Option<u32>,
 }
@@ -118,7 +133,16 @@ fn share(packets: u32, sources: u16) -> u16 {
 /// Packets that each source may have outstanding at this rank.
 pub(crate) fn window(config: &Config) -> u16 {
     let packets = config.receive_buffer.map_or(0, |buffer| buffer.packets);
-    share(packets, config.ranks - 1).max(SMALLEST_WINDOW)
+    share(packets, config.ranks - 1).max(SMALLEST as u16)
+}
+
+/// The congestion window of packets to `rank`.
+fn congestion(config: &Config, rank: u16) -> Option<CongestionWindow> {
+    let by_host = config.shared_memory && config.colocated.contains(&rank);
+    let packet = FRAME_OVERHEAD + config.header_len() + config.slot_bytes;
+    let first = (FIRST / packet) as u32 / u32::from(config.ranks - 1);
+    let has_one = config.congestion_window && !by_host;
+    has_one.then(|| CongestionWindow::new(first.max(SMALLEST), LARGEST_WINDOW.into()))
 }
 
 /// Packets to one rank that grants wait for. 0 if they do not wait.
@@ -139,9 +163,13 @@ impl Credit {
         // Until a receiver grants more, it may not have sized its socket; or it has as little room as this rank.
         let first = own.min(ReceiveBuffer::unsized_socket(config).packets);
         let first = share(first, others);
-        let receiver = |_| Receiver {
+        let receiver = |rank| Receiver {
             window: first,
+            congestion: congestion(config, rank),
             outstanding: VecDeque::new(),
+            taken: 0,
+            asked_at: 0,
+            measured: None,
             group_taken: 0,
             blocked: None,
             left: false,
@@ -154,6 +182,7 @@ impl Credit {
             group_before: 0,
             group_room: 0,
             blocked: Vec::new(),
+            asks: VecDeque::new(),
             sources: vec![Source::default(); ranks.into()],
             window: window(config),
             owed: VecDeque::new(),
@@ -190,6 +219,9 @@ impl Credit {
             return Flow::Stalled;
         }
         if receiver.has_room(group_sent) {
+            if receiver.asks(group_sent) {
+                self.asks.push_back(rank);
+            }
             return Flow::Open;
         }
         let blocked = receiver.blocked.get_or_insert_with(|| {
@@ -228,6 +260,8 @@ impl Credit {
                 Flow::Open => {
                     let receiver = &self.receivers[usize::from(rank)];
                     room = room.min(receiver.room(self.group_sent()) as u32);
+                    // Then it may have to be asked.
+                    room = room.min(receiver.step());
                 }
             }
         }
@@ -283,6 +317,12 @@ impl Credit {
             return;
         }
         source.ungranted = source.ungranted.saturating_add(1);
+        source.arrived = source.arrived.wrapping_add(1);
+        // Switches that stamp show full queues, so other losses are not congestion. Most likely they stamp packets to this
+        // source, too.
+        if header.switch_flags.hops > 0 {
+            self.receivers[usize::from(header.source)].congestion = None;
+        }
         // The first grant shows the source that there is more room than it assumes.
         if is_first || source.ungranted >= self.window.div_ceil(2) {
             self.owe(header.source);
@@ -290,12 +330,16 @@ impl Credit {
     }
 
     /// Notes a grant or a request of `rank`. Returns true if `rank` has room again.
-    pub(super) fn heard(&mut self, rank: u16, message: Message) -> bool {
+    pub(super) fn heard(&mut self, now: Time, rank: u16, message: Message) -> bool {
         if self.receivers.is_empty() {
             return false;
         }
         match message {
-            Message::Grant { taken, window } => return self.granted(rank, taken, window),
+            Message::Grant {
+                taken,
+                window,
+                arrived,
+            } => return self.granted(now, rank, taken, window, arrived),
             Message::Request { last } => {
                 let taken = &mut self.sources[usize::from(rank)].taken;
                 // Its sender has sent more since: it came late, or is replayed.
@@ -333,7 +377,7 @@ impl Credit {
         (idle || waited >= runs_to_all).then(|| self.owed.pop_front())?
     }
 
-    fn granted(&mut self, rank: u16, taken: u32, window: u16) -> bool {
+    fn granted(&mut self, now: Time, rank: u16, taken: u32, window: u16, arrived: u32) -> bool {
         if is_newer(taken, self.sequence) {
             return false;
         }
@@ -341,12 +385,28 @@ impl Credit {
         let group_taken = self.group_before + in_group as u64;
         let group_sent = self.group_sent();
         let receiver = &mut self.receivers[usize::from(rank)];
+        let before = receiver.all_taken();
         receiver.window = window.clamp(1, LARGEST_WINDOW);
         receiver.group_taken = receiver.group_taken.max(group_taken);
         while let Some(sent) = receiver.outstanding.front()
             && !is_newer(*sent, taken)
         {
             receiver.outstanding.pop_front();
+            receiver.taken += 1;
+        }
+        let total = receiver.all_taken();
+        let sent = receiver.sent(group_sent);
+        // Else it is an earlier grant, or the same once more.
+        if let Some(congestion) = receiver.congestion.as_mut().filter(|_| total > before) {
+            if let Some((_, sent)) = receiver.measured.take_if(|(it, _)| !is_newer(*it, taken)) {
+                congestion.round_trip(now.since(sent));
+            }
+            congestion.taken(Taken {
+                total,
+                new: (total - before) as u32,
+                sent,
+                arrived,
+            });
         }
         let is_free = receiver.has_room(group_sent) && receiver.blocked.take().is_some();
         if is_free {
@@ -364,17 +424,19 @@ impl Credit {
             let grant = Message::Grant {
                 taken: source.taken,
                 window: self.window,
+                arrived: source.arrived,
             };
             return Some((rank, grant));
         }
+        if let Some(rank) = self.asks.pop_front() {
+            let last = self.last_sent(rank);
+            let measured = &mut self.receivers[usize::from(rank)].measured;
+            measured.get_or_insert((last, now));
+            return Some((rank, Message::Request { last }));
+        }
         for &rank in self.blocked.iter().filter(|_| asks) {
+            let last = self.last_sent(rank);
             let receiver = &mut self.receivers[usize::from(rank)];
-            let last = match (receiver.outstanding.back(), self.group.back()) {
-                (Some(alone), Some(group)) if is_newer(*group, *alone) => *group,
-                (Some(last), _) | (None, Some(last)) => *last,
-                // It has room for none yet: many ranks send long packets.
-                (None, None) => self.sequence,
-            };
             if let Some(blocked) = &mut receiver.blocked
                 && blocked.ask_at <= now
             {
@@ -387,9 +449,20 @@ impl Credit {
         None
     }
 
+    /// The sequence number of the last packet to `rank` or the group.
+    fn last_sent(&self, rank: u16) -> u32 {
+        let receiver = &self.receivers[usize::from(rank)];
+        match (receiver.outstanding.back(), self.group.back()) {
+            (Some(alone), Some(group)) if is_newer(*group, *alone) => *group,
+            (Some(last), _) | (None, Some(last)) => *last,
+            // It has room for none yet: many ranks send long packets.
+            (None, None) => self.sequence,
+        }
+    }
+
     /// The time at which [`Credit::next`] returns a message, if nothing else happens.
     pub(super) fn ready_at(&self, asks: bool) -> Option<Time> {
-        if !self.owed.is_empty() {
+        if !self.owed.is_empty() || !self.asks.is_empty() {
             return Some(Time::ZERO);
         }
         let blocked = self.blocked.iter().filter(|_| asks);
@@ -406,7 +479,35 @@ impl Receiver {
 
     /// Packets that may be sent to it now.
     fn room(&self, group_sent: u64) -> u64 {
-        let outstanding = self.outstanding.len() as u64 + group_sent - self.group_taken;
-        u64::from(self.window).saturating_sub(outstanding)
+        let outstanding = self.sent(group_sent) - self.all_taken();
+        let network = self.congestion.map_or(u32::MAX, |it| it.packets());
+        u64::from(network.min(self.window.into())).saturating_sub(outstanding)
+    }
+
+    /// Packets that were sent to it.
+    fn sent(&self, group_sent: u64) -> u64 {
+        self.taken + self.outstanding.len() as u64 + group_sent
+    }
+
+    /// Those that it has taken, or that are lost.
+    fn all_taken(&self) -> u64 {
+        self.taken + self.group_taken
+    }
+
+    /// Packets after which it is to be asked: half of the congestion window, if that is smaller than its own.
+    fn step(&self) -> u32 {
+        let congestion = self.congestion.map(|it| it.packets());
+        let smaller = congestion.filter(|packets| *packets < self.window.into());
+        smaller.map_or(u32::MAX, |packets| packets / 2)
+    }
+
+    /// True if it is to be asked for credit now, although it has room.
+    fn asks(&mut self, group_sent: u64) -> bool {
+        let sent = self.sent(group_sent);
+        let asks = sent - self.asked_at >= self.step().into();
+        if asks {
+            self.asked_at = sent;
+        }
+        asks
     }
 }

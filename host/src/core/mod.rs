@@ -13,6 +13,7 @@
 //! | `collect.rs` | the others' shards: aggregates |
 //! | `congestion.rs` | measurements and reports of queues; the sending rate |
 //! | `credit.rs` | flow control: how many packets a receiver has room for |
+//! | `window.rs` | the congestion window: how many the network has room for |
 //! | `replay.rs` | copies of a sealed job's packets |
 //! | `batch.rs` | datagrams that leave together |
 //! | `outbox.rs` | packets to send, in order |
@@ -73,6 +74,7 @@ mod tracer;
 mod transmit;
 mod waits;
 mod weights;
+mod window;
 
 use std::collections::VecDeque;
 use std::time::Duration;

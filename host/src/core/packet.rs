@@ -372,8 +372,7 @@ pub(super) fn write_credit(config: &Config, now: Time, message: Credit, buf: &mu
         ..header(config, now, Kind::Control, config.rank)
     };
     let start = header.emit(buf);
-    message.emit(&mut buf[start..]);
-    Written::whole(start + Credit::LEN)
+    Written::whole(start + message.emit(&mut buf[start..]))
 }
 
 /// Writes a check packet to the front of `buf`.

@@ -124,7 +124,7 @@ impl<V: ValueStore> Core<V> {
         }
         if let Some(message) = Credit::parse(payload) {
             self.totals.control_received += 1;
-            if self.credit.heard(header.source, message) {
+            if self.credit.heard(now, header.source, message) {
                 for operation in &mut self.operations {
                     operation.outbox_mut().release_held();
                 }

@@ -26,7 +26,6 @@ mod tests {
             marked: 1.0,
             trimmed: 1.0,
             round_trip: Some(Duration::from_secs(1)),
-            stamped: true,
         };
         assert_eq!(Fixed.adapt(Time::ZERO, &seen), 1.0);
     }

@@ -3,12 +3,10 @@
 //! Like Swift (G. Kumar et al., SIGCOMM 2020, algorithm 1) it targets a delay: additive increase below it,
 //! above it a decrease in proportion to the excess, at most one per delay. Unlike Swift it needs no round
 //! trips: stamps measure the queue alone, as in HPCC (Y. Li et al., SIGCOMM 2019), in the slowest switch on
-//! the path. CE marks lower the rate, too: a switch's virtual queue marks while its own queue is short. If no switch stamps, packets arrive with a hop count of zero. Receivers then answer them, and
-//! the rate is TIMELY's, or lower if marks ask for it.
+//! the path. CE marks lower the rate, too: a switch's virtual queue marks while its own queue is short.
 
 use crate::time::Time;
 
-use super::timely::Timely;
 use super::{LEAST_SHARE, RateControl, Scale, Seen};
 
 /// Increase of the share per interval: from half to all of the limit in 32.
@@ -29,8 +27,6 @@ pub(super) struct InBand {
     scale: Scale,
     /// Until packets sent since the last decrease have been measured.
     hold_until: Time,
-    /// For packets without stamps. Reset whenever a switch stamps.
-    timely: Timely,
 }
 
 impl InBand {
@@ -39,7 +35,6 @@ impl InBand {
             share: 1.0,
             scale: *scale,
             hold_until: Time::ZERO,
-            timely: Timely::new(scale),
         }
     }
 
@@ -70,12 +65,7 @@ impl RateControl for InBand {
             self.hold_until = now + interval + seen.queue.min(interval * LONGEST_HOLD);
         }
         self.share = self.share.clamp(LEAST_SHARE, 1.0);
-        if seen.stamped {
-            // Earlier round trips say nothing about the next time without stamps.
-            self.timely = Timely::new(&self.scale);
-            return self.share;
-        }
-        self.timely.adapt(now, seen).min(self.share)
+        self.share
     }
 }
 
@@ -131,32 +121,6 @@ mod tests {
         // Packets sent before wait 200 µs, and are reported 50 µs later.
         assert_eq!(rate.adapt(at(200), &queue(200)), 0.875);
         assert_eq!(rate.adapt(at(250), &queue(200)), 0.765625);
-    }
-
-    #[test]
-    fn without_stamps_round_trips_count() {
-        let mut rate = fresh();
-        let mut adapt = |us, stamped| {
-            let seen = Seen {
-                round_trip: Some(Duration::from_micros(us)),
-                stamped,
-                ..Seen::default()
-            };
-            rate.adapt(at(0), &seen)
-        };
-        assert_eq!(adapt(2000, true), 1.0);
-        assert_eq!([adapt(30, false), adapt(30, false)], [1.0; 2]);
-        // TIMELY's 0.8·(1 − 500/2000).
-        assert!((adapt(2000, false) - 0.4).abs() < 1e-9);
-        assert_eq!(adapt(2000, true), 1.0);
-        // No effect remains when stamps return.
-        assert_eq!(adapt(30, false), 1.0);
-        // Marks count as well.
-        let marked = Seen {
-            marked: 1.0,
-            ..Seen::default()
-        };
-        assert!(fresh().adapt(at(0), &marked) < 1.0);
     }
 
     #[test]

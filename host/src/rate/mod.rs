@@ -9,7 +9,7 @@
 //!
 //! While packets are sent, the core asks the policy once per interval for a share of [`crate::Pacing`]'s
 //! limit. Only queues change it. Late packets and stragglers change the timeouts instead, and silent loss
-//! changes nothing: no report says that a queue caused it.
+//! shrinks the congestion window.
 
 mod fixed;
 mod in_band;
@@ -38,7 +38,8 @@ pub enum RatePolicy {
     Fixed,
     /// By round-trip times as published (TIMELY, SIGCOMM 2015), for networks whose switches do not stamp.
     Timely,
-    /// By queueing times that switches stamp; without stamps as [`RatePolicy::Timely`].
+    /// By queueing times and marks of switches. Where no switch stamps packets it is the limit, and only
+    /// [`Config::congestion_window`] follows the network.
     #[default]
     InBand,
 }
@@ -83,8 +84,6 @@ pub(crate) struct Seen {
     pub(crate) trimmed: f64,
     /// The round trip; none without echoes.
     pub(crate) round_trip: Option<Duration>,
-    /// True if switches stamp packets to this rank, and therefore most likely those that it sends.
-    pub(crate) stamped: bool,
 }
 
 /// Times that follow from a job's size and its limit.

@@ -116,7 +116,6 @@ impl Receivers {
             marked: share(marked),
             trimmed: share(trimmed),
             round_trip: round_trip.map(|ticks| Ticks(ticks).into()),
-            stamped: false,
         }
     }
 }

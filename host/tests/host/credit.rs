@@ -70,6 +70,48 @@ fn grants_follow_runs(before: Gather) {
     assert_eq!(next(whole), to(1, Kind::Scatter));
 }
 
+/// The data packets that rank 0 of two sends before it waits for a grant. It has received a packet of the other, which passed
+/// `hops` switches.
+fn sent_at_first(congestion_window: bool, hops: u8) -> usize {
+    let config = Config {
+        slot_bytes: 1408,
+        congestion_window,
+        ..buffered(2, 1000)
+    };
+    let mut cores = [0, 1].map(|rank| {
+        let mut core = Core::new(Config {
+            rank,
+            ..config.clone()
+        })
+        .expect("valid");
+        core.start(Time::ZERO, id(0), vec![1.0; 100_000])
+            .expect("starts");
+        core
+    });
+    let mut buf = vec![0; cores[0].max_datagram()];
+    let first = cores[1].next_datagram(Time::ZERO, &mut buf);
+    let (mut header, payload) =
+        Header::parse(&buf[..first.expect("a contribution").len]).expect("a packet");
+    header.switch_flags.hops = hops;
+    let mut datagram = vec![0; header.len()];
+    header.emit(&mut datagram);
+    datagram.extend(payload);
+    cores[0].handle_datagram(Time::ZERO, &datagram);
+    let sent = std::iter::from_fn(|| {
+        let sent = cores[0].next_datagram(Time::ZERO, &mut buf)?;
+        Some(Header::parse(&buf[..sent.len]).expect("a packet").0.kind)
+    });
+    sent.filter(|kind| *kind == Kind::Scatter).count()
+}
+
+/// 64 KiB are 43 packets; without a window there is room for 63 in a socket that its process has not sized.
+#[test]
+fn the_first_congestion_window_is_small_where_no_switch_shows_its_queues() {
+    assert_eq!(sent_at_first(false, 0), 63);
+    assert_eq!(sent_at_first(true, 0), 43);
+    assert_eq!(sent_at_first(true, 1), 63);
+}
+
 #[test]
 fn receivers_never_have_more_packets_than_room() {
     for gather in GATHERS {

@@ -147,16 +147,8 @@ fn replayed_headers_of_ended_operations_leave_the_rate_alone() {
 /// TIMELY's samples: one answer per source and interval, and none if the rate does not use them.
 #[test]
 fn answers_are_for_timely_and_bounded() {
-    let stamped = RatePolicy::ALL.map(|policy| (policy, true));
-    for (policy, stamped) in RatePolicy::ALL
-        .map(|p| (p, false))
-        .into_iter()
-        .chain(stamped)
-    {
+    for policy in RatePolicy::ALL {
         let mut network = Network::new(&paced(policy));
-        if stamped {
-            network.switch = Some(full_at(&[]));
-        }
         let answers = Rc::new(RefCell::new(0));
         let count = answers.clone();
         network.faults = Box::new(move |header, _| {
@@ -168,22 +160,17 @@ fn answers_are_for_timely_and_bounded() {
         let (outcome, _) =
             &network.allreduce(ID, &powers(RANKS, usize::from(RANKS) * SLOTS * SLOT))[0];
         let answers = *answers.borrow();
-        let expected = match policy {
-            RatePolicy::Fixed => false,
-            RatePolicy::Timely => true,
-            RatePolicy::InBand => !stamped,
-        };
-        assert_eq!(answers > 0, expected, "{policy:?}, stamped: {stamped}");
+        assert_eq!(answers > 0, policy == RatePolicy::Timely, "{policy:?}");
         // Intervals of 50 us at the least.
         let intervals = outcome.duration.as_micros() as u64 / 50 + 1;
         assert!(answers <= u64::from(RANKS * (RANKS - 1)) * intervals);
     }
 }
 
-/// A queue without stamps shows in round trips, which in-band ignores if there are stamps.
+/// Only TIMELY follows round trips.
 #[test]
-fn where_no_switch_stamps_round_trips_count() {
-    let least = |policy, stamped: bool| {
+fn a_queue_without_stamps_shows_in_round_trips() {
+    let least = |policy| {
         let mut network = Network::new(&Config {
             t_s: Duration::from_millis(100),
             t_b: Duration::from_millis(200),
@@ -191,27 +178,22 @@ fn where_no_switch_stamps_round_trips_count() {
         });
         // Links at a fifth of the configured rate.
         network.link_rate = Some(RATE / 5);
-        if stamped {
-            network.switch = Some(full_at(&[]));
-        }
         network.now = ultima_host::Time::from_nanos(10_000);
         run(&mut network, 1);
         let rates = network.cores.iter().map(|core| core.rate().expect("paced"));
         rates.max().expect("some ranks")
     };
-    let timely = least(RatePolicy::Timely, true);
+    let timely = least(RatePolicy::Timely);
     assert!(timely < RATE / 2, "{timely}");
-    assert_eq!(least(RatePolicy::InBand, false), timely);
-    assert_eq!(least(RatePolicy::InBand, true), RATE);
+    assert_eq!(least(RatePolicy::InBand), RATE);
 }
 
-/// Packets between ranks on one host pass no switch, and are not answered, whether or not other packets show
-/// that switches stamp.
+/// Packets between ranks on one host pass no switch, and are not answered.
 #[test]
 fn ranks_of_one_host_are_not_answered() {
     let colocated = Config {
         colocated: (0..RANKS).collect(),
-        ..paced(RatePolicy::InBand)
+        ..paced(RatePolicy::Timely)
     };
     let mut network = Network::new(&colocated);
     network.now = ultima_host::Time::from_nanos(10_000);

@@ -56,7 +56,7 @@ fn credit_costs_little_where_there_is_room() {
             assert!(error < 1e-5, "{report:?}");
         }
         let ratio = bounded.completion_ms.p50 / free.completion_ms.p50;
-        assert!(ratio < 1.1, "{ranks}: {ratio}");
+        assert!(ratio < 1.15, "{ranks}: {ratio}");
         // Grants are packets too.
         assert!(bounded.network.sent > free.network.sent);
     }

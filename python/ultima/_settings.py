@@ -30,7 +30,7 @@ class Settings(TypedDict, total=False):
     wire: str
     """The type of values in packets: "f32", "bf16" or "f16". Default: "f32"."""
     rate: int
-    """The rate to send at, in bits per second. Default: as fast as the receivers allow."""
+    """The rate to send at, in bits per second. Default: as fast as receivers and network allow."""
     slot_bytes: int
     """Bytes of values in a full packet. Default: what all interfaces take."""
 

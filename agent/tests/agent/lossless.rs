@@ -47,11 +47,11 @@ impl Network {
     }
 
     /// Starts the job of `rank` on the calling thread, which is its own.
-    fn start(&self, rank: usize, addresses: &[SocketAddr]) -> Job {
+    fn start(&self, rank: usize, addresses: &[SocketAddr], deadline: Duration) -> Job {
         let rendezvous = Addresses::new(rank, addresses.iter().copied());
         let mut builder = JobBuilder::default().rendezvous(rendezvous);
         let settings = builder.settings_mut();
-        settings.t_b = DEADLINE;
+        settings.t_b = deadline;
         match self {
             Network::Loopback(slot_bytes) => {
                 settings.shared_memory = false;
@@ -71,8 +71,9 @@ impl Network {
         let addresses = self.addresses(ranks);
         let reports: Vec<Report> = thread::scope(|scope| {
             let addresses = &addresses;
-            let start =
-                |rank| scope.spawn(move || average(self.start(rank, addresses), steps, buckets));
+            let start = |rank| {
+                scope.spawn(move || average(self.start(rank, addresses, DEADLINE), steps, buckets))
+            };
             let threads: Vec<_> = (0..ranks).map(start).collect();
             threads
                 .into_iter()
@@ -156,7 +157,7 @@ fn little_is_lost_where_a_link_is_slower_than_the_hosts() {
         let ranks: Vec<_> = ranks
             .map(|(rank, network, addresses)| {
                 scope.spawn(move || {
-                    let job = network.start(rank, addresses);
+                    let job = network.start(rank, addresses, Duration::from_secs(5));
                     for _ in 0..60 {
                         let pending = job.all_reduce(vec![1.0; 100_000]);
                         pending.wait().expect("it ends");

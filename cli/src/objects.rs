@@ -1,7 +1,10 @@
 //! The objects that a command line names, as kubectl's users write them.
 
+use std::path::PathBuf;
+
 use anyhow::{Result, bail};
 
+use crate::command::desired;
 use crate::names;
 use crate::which::Kind;
 use crate::which::Which;
@@ -11,11 +14,14 @@ use crate::which::Which;
 pub struct Objects {
     /// Kind of object: jobs, switches, hosts, links, ports or events; several kinds, such as jobs,switches; all, which are the
     /// first four; or an object as `-o name` prints it, such as job/train
-    #[arg(value_name = "KIND[/NAME]", add = names::objects())]
-    which: Which,
+    #[arg(value_name = "KIND[/NAME]", required_unless_present = "files", add = names::objects())]
+    which: Option<Which>,
     /// Only the objects of these names; after an object, more objects with their kinds
     #[arg(value_name = "NAME", add = names::objects())]
     names: Vec<String>,
+    /// The jobs in this YAML file, or in a folder of such files; `-` reads standard input. Repeatable
+    #[arg(short, long = "file", value_name = "FILE", conflicts_with = "which")]
+    files: Vec<PathBuf>,
 }
 
 impl Objects {
@@ -25,17 +31,23 @@ impl Objects {
     /// The first word is neither a kind nor an object.
     pub fn of(which: &str, names: &[String]) -> Result<Self> {
         Ok(Objects {
-            which: which.parse().map_err(anyhow::Error::msg)?,
+            which: Some(which.parse().map_err(anyhow::Error::msg)?),
             names: names.to_vec(),
+            files: Vec::new(),
         })
     }
 
     /// The kinds with the names of the objects, in the order of the command line. No name stands for all.
     ///
     /// # Errors
-    /// The words do not fit together.
+    /// The words do not fit together, or a file is invalid.
     pub fn by_kind(&self) -> Result<Vec<(Kind, Vec<String>)>> {
-        match (&self.which, &self.names[..]) {
+        let Some(which) = &self.which else {
+            let written = desired::read(&self.files)?;
+            let names = written.iter().flat_map(|it| it.request.names());
+            return Ok(vec![(Kind::Jobs, names.collect())]);
+        };
+        match (which, &self.names[..]) {
             (Which::All(kinds), []) => Ok(kinds.iter().map(|kind| (*kind, Vec::new())).collect()),
             (Which::All(kinds), names) => match &kinds[..] {
                 [kind] => Ok(vec![(*kind, names.to_vec())]),

@@ -54,7 +54,8 @@ enum Command {
   ultima controller serve --fabric star4.yaml --state star4.redb \\
       --tls-cert c1.pem --tls-key c1.key --tls-client-ca ca.pem \\
       --listen 10.0.0.1:9555
-  ultima controller serve --fabric star4.yaml --state etcd://127.0.0.1:2379/star4")]
+  ultima controller serve --fabric star4.yaml --state etcd://127.0.0.1:2379/star4 \\
+      --etcd-secret secret")]
 struct Serve {
     /// YAML file of the fabric: switches, hosts and links; `-` reads standard input
     #[arg(long, value_name = "FILE")]
@@ -73,7 +74,8 @@ struct Serve {
     #[arg(long, value_name = "FILE", requires = "tls_cert", help_heading = "TLS")]
     tls_client_ca: Option<PathBuf>,
     /// Serve an address other than loopback without TLS: every client that reaches it may do everything, and jobs with
-    /// members on other machines need `sealed: false`, because keys cross no network in plain text
+    /// members on other machines need `sealed: false`, because keys cross no network in plain text. With etcd, also store
+    /// jobs' keys there without --etcd-secret
     #[arg(long, conflicts_with = "tls_cert", help_heading = "TLS")]
     insecure: bool,
     /// Where jobs and their members are stored: a database file, created if it does not exist; etcd, which several controllers
@@ -310,6 +312,11 @@ fn with_access(cluster: etcd::Config, serve: &Serve) -> Result<etcd::Config> {
     let lease = serve.etcd_lease.unwrap_or(cluster.lease);
     if lease < MIN_LEASE || lease.subsec_nanos() != 0 {
         bail!("--etcd-lease {lease:?}: expected whole seconds, 2s or more");
+    }
+    if serve.etcd_secret.is_none() && !serve.insecure {
+        bail!(
+            "--state etcd: all who can read its prefix would have the keys of sealed jobs; pass --etcd-secret with a file, such as one from `openssl rand -base64 32`, or --insecure for a testbed"
+        );
     }
     let secret = (serve.etcd_secret.as_ref()).map(|file| etcd::Secret::load(file));
     Ok(etcd::Config {

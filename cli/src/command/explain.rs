@@ -26,11 +26,13 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 fn explain(path: &str) -> Result<String> {
     let mut names = path.split('.');
     let kind = names.next().unwrap_or_default();
-    let kind: Kind = clap::ValueEnum::from_str(kind, false).map_err(|_| {
-        Exit::NotFound.because(format!(
-            "unknown kind of file {kind:?}; there are fabric, job and tm"
-        ))
-    })?;
+    // kubectl takes plurals, too.
+    let kind: Kind =
+        clap::ValueEnum::from_str(kind.trim_end_matches('s'), false).map_err(|_| {
+            Exit::NotFound.because(format!(
+                "unknown kind of file {kind:?}; there are fabric, job and tm"
+            ))
+        })?;
     let schema = kind.schema();
     let root = Schema {
         root: &schema,
@@ -194,6 +196,7 @@ mod tests {
             ranks.starts_with("fabric.hosts.ranks <integer>\n"),
             "{ranks}"
         );
+        explain("jobs.members").expect("a plural");
         // Alternatives are all named.
         let ports = explain("fabric.switches.port_map").expect("a field");
         let expected = "fabric.switches.port_map <string|object>\n";

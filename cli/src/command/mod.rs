@@ -15,7 +15,7 @@ mod creation;
 mod delete;
 mod deletion;
 mod describe;
-mod desired;
+pub mod desired;
 mod dot;
 mod events;
 mod explain;

@@ -29,6 +29,9 @@ use ultima_api::document;
 pub struct Arguments {
     #[command(flatten)]
     objects: Objects,
+    /// With `jobs`: all jobs, as without this flag
+    #[arg(long, conflicts_with_all = ["names", "files"])]
+    all: bool,
     /// The state to wait for
     #[arg(long = "for", value_name = "STATE", default_value = "ready")]
     state: State,

@@ -149,6 +149,10 @@ fn found<'a>(steps: &[Step], document: &'a Value) -> Vec<&'a Value> {
 impl Step {
     fn of<'a>(&self, value: &'a Value) -> Vec<&'a Value> {
         match (self, value) {
+            // An object of kubectl has its name in `metadata`.
+            (Step::Field(name), Value::Object(all)) if name == "metadata" => {
+                vec![all.get(name).unwrap_or(value)]
+            }
             (Step::Field(name), _) => value.get(name).into_iter().collect(),
             (Step::Index(index), _) => value.get(index).into_iter().collect(),
             (Step::All, Value::Array(all)) => all.iter().collect(),
@@ -175,6 +179,7 @@ mod tests {
             ("{$[0].id}", "1"),
             ("{.[1].name}", "b"),
             ("{.items[*].name}", "a b"),
+            ("{.items[*].metadata.name}", "a b"),
             ("{[*].members[*].host}", "h1 h2"),
             ("{[0].members[1].host}{\"\\n\"}", "h2\n"),
             ("first={[0].name}, {\"{}\"}", "first=a, {}"),

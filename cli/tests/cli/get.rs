@@ -58,6 +58,14 @@ fn get_lists_each_kind_in_each_format() {
                 "{described}"
             );
         }
+        // They also take the files of jobs.
+        let file = tempfile::NamedTempFile::with_suffix(".yaml").expect("a file");
+        fs::write(file.path(), printed("get job train -o yaml")).expect("it is written");
+        let file = file.path().display();
+        assert_eq!(printed(&format!("get -f {file} -o name")), "job/train\n");
+        assert!(printed(&format!("describe -f {file}")).contains("UID:"));
+        printed(&format!("wait -f {file}"));
+        printed("wait jobs --all --for=condition=Ready");
         assert!(printed("job show job/train").contains("REPLICATED"));
         // The job's members stay there, so that the exit code is 1.
         let address = stage.controller.address();

@@ -136,6 +136,11 @@ impl Bed {
             .args(["controller", "serve", "--fabric", fabric])
             .args(["--listen", &listen])
             .args(state.into_iter().flat_map(|state| ["--state", state]))
+            .args(
+                state
+                    .filter(|state| state.starts_with("etcd:"))
+                    .map(|_| "--insecure"),
+            )
             .env_remove("ULTIMA_LOG")
             .stdout(Stdio::piped())
             .stderr(log)
@@ -881,6 +886,8 @@ fn bad_options_are_rejected_in_one_line() {
             &[&etcd[..], &["--startup-timeout", "1s"]].concat(),
             "leave it out",
         ),
+        // The keys would be stored in plain text.
+        (&etcd, "pass --etcd-secret"),
     ] {
         let output = output(&[&serve[..], options].concat());
         assert_eq!(output.status.code(), Some(2), "{options:?}");

@@ -176,10 +176,7 @@ impl Controller {
         for (at, spec) in specs.iter().enumerate() {
             let at = |error| JobsRefused::at(at, error);
             let spec = &JobSpec {
-                request: match spec.request {
-                    0 => rand::random_range(1..=u64::MAX),
-                    key => key,
-                },
+                uid: rand::random_range(1..=u64::MAX),
                 ..spec.clone()
             };
             let known = self.created_before(spec).map_err(at)?;
@@ -255,7 +252,7 @@ impl Controller {
     /// That request was for another job.
     fn created_before(&self, spec: &JobSpec) -> Result<Option<JobId>, JobRequestError> {
         let registry = self.registry();
-        let has_key = |job: &Job| spec.request != 0 && job.uid == spec.request;
+        let has_key = |job: &Job| spec.request != 0 && job.request == spec.request;
         let Some(record) = registry.iter().find(|record| has_key(&record.job)) else {
             return Ok(None);
         };
@@ -385,7 +382,7 @@ impl Controller {
             let removed = self.journal.write(Change::Remove(ids)).await;
             removed.map_err(not_stored)?;
             self.registry().forget_stranded(name);
-            let uid = records.first().map_or(0, |record| record.request);
+            let uid = records.first().map_or(0, JobRecord::uid);
             let (reason, message) = (reason_of(Kind::Deleted), "it was on no switch");
             self.log.add(format!("job/{name}"), uid, reason, message);
             return Ok(Vec::new());

@@ -325,6 +325,7 @@ pub(super) fn spec(request: api::CreateJobRequest) -> Result<JobSpec, JobRequest
         created_at: (SystemTime::now().duration_since(UNIX_EPOCH))
             .map_or(0, |since| since.as_secs()),
         request: idempotency_key,
+        uid: 0,
         client: String::new(),
         name,
     })

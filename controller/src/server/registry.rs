@@ -13,7 +13,7 @@ use std::time::{Instant, SystemTime};
 
 use ultima_p4runtime::names::Names;
 use ultima_planner::fabric::{Fabric, SwitchId};
-use ultima_planner::job::{Epoch, Job, JobId, JobPolicy, JobSpec};
+use ultima_planner::job::{Epoch, Job, JobId, JobPolicy, JobSpec, by_rank};
 use ultima_planner::ledger::Ledger;
 use ultima_planner::membership::{Change, MemberTimers, Origin, Suspicion};
 use ultima_planner::moves::Planned;
@@ -24,7 +24,7 @@ use self::record::{PlanStatus, Record, Stage, Wanted};
 use super::error::{JobRequestError, RestoreError};
 use super::losses::{Losses, Report};
 use super::seats::{Attempt, Seat, Seats};
-use crate::store::{JobRecord, OriginRecord, Stored};
+use crate::store::{JobRecord, OriginRecord, SeatRecord, Stored};
 
 /// The routes, and all installed jobs.
 #[derive(Debug)]
@@ -257,7 +257,14 @@ impl Registry {
                 .map(|member| (Seat::from(member.seat), Attempt(member.attempt)));
             let seats = Seats::restored(&plan_status.job, seats);
             let origin = record.origin.as_ref().map(Origin::from);
-            registry.insert(plan_status, seats, origin);
+            let id = registry.insert(plan_status, seats, origin).job.id;
+            let joined = by_rank(&record.members)
+                .filter(|(_, member)| member.seat == SeatRecord::Joined)
+                .map(|(rank, member)| (rank, member.suspected));
+            let suspicion = Suspicion::restored(timers, joined, Instant::now());
+            if let Some(record) = registry.get_mut(id) {
+                record.suspicion = suspicion;
+            }
         }
         registry.find_leaving();
         Ok(registry)
@@ -272,10 +279,12 @@ impl Registry {
     /// The store's record of a job; none if the job is gone.
     pub fn record(&self, fabric: &Fabric, id: JobId) -> Option<JobRecord> {
         let record = self.jobs.get(&id)?;
-        Some(JobRecord {
-            origin: record.origin.as_ref().map(OriginRecord::from),
-            ..JobRecord::new(fabric, &record.job, record.seats.records())
-        })
+        let mut stored = JobRecord::new(fabric, &record.job, record.seats.records());
+        stored.origin = record.origin.as_ref().map(OriginRecord::from);
+        for rank in record.suspicion.since().keys() {
+            stored.members[usize::from(rank.0)].suspected = true;
+        }
+        Some(stored)
     }
 
     /// Removes an epoch of a job. Members that wait for others receive an error.

@@ -21,9 +21,6 @@ pub struct Timers {
     pub unanswered_read: Duration,
     /// The pause before a gNMI subscription that has ended is renewed.
     pub resubscribe: Duration,
-    /// Time for members to find a controller that has taken over or restarted, before it suspects
-    /// any: they detect the loss of their session only after some seconds, and at different times.
-    pub takeover: Duration,
     /// The pause after which new events are stored.
     pub events: Duration,
     /// The pause after an eviction that was refused or cancelled.
@@ -45,7 +42,6 @@ impl Default for Timers {
             reconnect: Duration::from_millis(200),
             unanswered_read: Duration::from_secs(1),
             resubscribe: Duration::from_secs(1),
-            takeover: Duration::from_secs(10),
             events: Duration::from_secs(5),
             eviction_retry: Duration::from_secs(5),
             stop: Duration::from_secs(5),

@@ -32,9 +32,12 @@ pub struct JobRecord {
     pub evict_after_s: u32,
     /// Seconds of Unix time.
     pub created_at: u64,
-    /// The job's uid; 0 in records of earlier versions.
+    /// 0 in records of earlier versions.
     #[serde(default)]
     pub request: u64,
+    /// 0 in records of earlier versions, whose uid is `request`.
+    #[serde(default)]
+    pub uid: u64,
     /// The role and name of the client whose request created it; empty without TLS.
     #[serde(default)]
     pub client: String,
@@ -71,6 +74,9 @@ pub struct MemberRecord {
     /// The number that identifies the request that took the rank, so that a repeated request gets
     /// the same rank; 0 for none.
     pub attempt: u64,
+    /// True if the member was suspected.
+    #[serde(default)]
+    pub suspected: bool,
 }
 
 /// The state of a rank.
@@ -173,6 +179,7 @@ impl JobRecord {
                 source: source.0,
                 seat,
                 attempt,
+                suspected: false,
             },
         );
         let shares = job.shares.iter().map(|(at, index)| ShareRecord {
@@ -194,7 +201,8 @@ impl JobRecord {
             weight: job.policy.weight.get(),
             evict_after_s: job.policy.eviction.seconds(),
             created_at: job.created_at,
-            request: job.uid,
+            request: job.request,
+            uid: job.uid,
             client: job.client.clone(),
             key: job.key,
             members: members.collect(),
@@ -208,6 +216,14 @@ impl JobRecord {
         self.loss_threshold = policy.loss_threshold;
         self.weight = policy.weight.get();
         self.evict_after_s = policy.eviction.seconds();
+    }
+
+    /// The job's uid.
+    pub fn uid(&self) -> u64 {
+        match self.uid {
+            0 => self.request,
+            uid => uid,
+        }
     }
 
     /// The numbers that the job has on the hosts and switches of `fabric`.
@@ -276,7 +292,8 @@ impl JobRecord {
             multicast,
             policy: policy.map_err(unfit)?,
             created_at: self.created_at,
-            uid: self.request,
+            request: self.request,
+            uid: self.uid(),
             client: self.client.clone(),
             key: self.key,
             members,

@@ -44,6 +44,7 @@ fn record(id: u16, epoch: u16) -> JobRecord {
         evict_after_s: 0,
         created_at: 1_700_000_000,
         request: 3,
+        uid: 4,
         client: "operator alice".into(),
         key: (!id.is_multiple_of(2)).then_some(Key([id as u8; 16])),
         members: vec![MemberRecord {
@@ -52,6 +53,7 @@ fn record(id: u16, epoch: u16) -> JobRecord {
             source: 1,
             seat: SeatRecord::Joined,
             attempt: id.into(),
+            suspected: true,
         }],
         shares: vec![ShareRecord {
             switch: "s1".into(),

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Streaming};
 use ultima_api::address::Listen;
@@ -763,6 +764,8 @@ async fn a_repeated_join_returns_the_same_rank() {
     let keys = Mutex::new(BTreeSet::new());
     // The request to leave the rank that was given last.
     let last = Mutex::new(LeaveRequest::default());
+    // A rank without a session would be given out again.
+    let sessions = Mutex::new(JoinSet::new());
     let join = async |attempt: u64| {
         let mut rpc = ControlClient::connect(address.clone()).await.unwrap();
         let request = JoinRequest {
@@ -775,6 +778,10 @@ async fn a_repeated_join_returns_the_same_rank() {
         if let Ok(seat) = &seat {
             keys.lock().unwrap().insert(seat.key.clone());
             *last.lock().unwrap() = seat.leave("train");
+            let client = Client::connect(&address).await.unwrap();
+            let attendance = seat.attendance("train");
+            let session = async move { test_agents::hold_session(&client, attendance).await };
+            sessions.lock().unwrap().spawn(session);
         }
         seat.map(|seat| seat.rank).map_err(|status| status.code())
     };

@@ -679,8 +679,8 @@ async fn members_that_find_the_new_leader_late_are_not_suspected() {
         tokio::spawn(async move { test_agents::hold_session(&client, attendance).await });
     }
     // A member that had a session is suspected by then. The new leader waits longer for one that had none.
-    assert!(TIMERS.takeover / 2 > TIMERS.members.suspicion);
-    tokio::time::sleep(TIMERS.takeover * 3 / 4).await;
+    assert!(TIMERS.members.takeover / 2 > TIMERS.members.suspicion);
+    tokio::time::sleep(TIMERS.members.takeover * 3 / 4).await;
     let job = client.job("train").await.unwrap();
     let states = job.members.iter().map(api::Member::state);
     assert!(states.eq([MemberState::Joined; 3]), "{:?}", job.members);

@@ -56,7 +56,6 @@ pub const TIMERS: Timers = Timers {
     reconnect: Duration::from_millis(200),
     unanswered_read: Duration::from_secs(1),
     resubscribe: Duration::from_millis(200),
-    takeover: Duration::from_secs(1),
     // Tests count the changes of a store.
     events: Duration::from_secs(600),
     eviction_retry: Duration::from_millis(500),
@@ -64,6 +63,7 @@ pub const TIMERS: Timers = Timers {
     connection: Duration::from_secs(45),
     members: membership::MemberTimers {
         suspicion: Duration::from_millis(400),
+        takeover: Duration::from_secs(1),
         answer: Duration::from_secs(1),
         reconnect: Duration::from_millis(400),
     },

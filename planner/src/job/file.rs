@@ -147,6 +147,7 @@ pub(super) fn check(file: JobFile) -> Result<JobRequest, Refusal> {
         sealed,
         created_at: 0,
         request: 0,
+        uid: 0,
         client: String::new(),
     };
     match groups {

@@ -120,6 +120,7 @@ impl GridSpec {
             seed: Some(seed),
             // A key stands for one job.
             request: 0,
+            uid: 0,
             members: Vec::new(),
             name: String::new(),
             client: self.whole.client.clone(),

@@ -175,6 +175,8 @@ pub struct JobSpec {
     pub created_at: u64,
     /// The request's idempotency key: a repeated request with the same key is the same job. 0 for none.
     pub request: u64,
+    /// As in [`Job`]. Clients do not say.
+    pub uid: u64,
     /// The role and name of the client whose request it was; empty without TLS. Clients do not say.
     pub client: String,
 }
@@ -194,6 +196,7 @@ impl JobSpec {
             sealed: DEFAULT_SEALED,
             created_at: 0,
             request: 0,
+            uid: 0,
             client: String::new(),
         }
     }
@@ -343,8 +346,9 @@ pub struct Job {
     pub policy: JobPolicy,
     /// As in [`JobSpec`].
     pub created_at: u64,
-    /// Identifies the job among all jobs of this name, in all its epochs: the idempotency key of its request, or a random number
-    /// of the controller if that had none.
+    /// The idempotency key of its request; 0 for none.
+    pub request: u64,
+    /// A random number that identifies the job, in all its epochs, among all jobs that the store ever had.
     pub uid: u64,
     /// As in [`JobSpec`].
     pub client: String,

@@ -29,9 +29,7 @@ pub enum SuspicionChange {
 pub struct Suspicion {
     /// Time without a session before a member is suspected.
     grace: Duration,
-    /// Members that have had a session.
-    attended: BTreeSet<Rank>,
-    /// Members without a session, and since when.
+    /// Members without a session, and when each is suspected for it.
     away: BTreeMap<Rank, Instant>,
     /// The members that each member receives nothing from, in rank order.
     reports: BTreeMap<Rank, Vec<Rank>>,
@@ -53,13 +51,34 @@ impl Suspicion {
     pub fn new(grace: Duration) -> Self {
         Suspicion {
             grace,
-            attended: BTreeSet::new(),
             away: BTreeMap::new(),
             reports: BTreeMap::new(),
             silent_for: BTreeMap::new(),
             since: BTreeMap::new(),
             confirmed: BTreeSet::new(),
         }
+    }
+
+    /// The suspicion after a restart or a takeover: of members that have joined, and whether they were suspected.
+    pub fn restored(
+        timers: MemberTimers,
+        joined: impl IntoIterator<Item = (Rank, bool)>,
+        now: Instant,
+    ) -> Self {
+        let mut suspicion = Suspicion::new(timers.suspicion);
+        for (rank, suspected) in joined {
+            let has_returned = now + timers.takeover;
+            let at = match suspected {
+                true => {
+                    // The time until its eviction begins again.
+                    suspicion.since.insert(rank, has_returned);
+                    now
+                }
+                false => has_returned + timers.suspicion,
+            };
+            suspicion.away.insert(rank, at);
+        }
+        suspicion
     }
 
     /// Records that a member receives nothing from these others, and packets from all other members.
@@ -93,28 +112,19 @@ impl Suspicion {
     }
 
     /// The members that have no session although they should, and when each is suspected for it.
-    pub fn absent(&self) -> BTreeMap<Rank, Instant> {
-        let away = self.away.iter();
-        away.map(|(rank, since)| (*rank, *since + self.grace))
-            .collect()
+    pub fn absent(&self) -> &BTreeMap<Rank, Instant> {
+        &self.away
     }
 
-    /// Updates the suspicions. A member is suspected if it had no session for its grace although it had one before, or
-    /// although others have one: programs of some jobs open no session. It is also suspected if more than half of the
-    /// other members with a session receive nothing from it.
+    /// Updates the suspicions. A member is suspected if it had no session for its grace, or if more than half of the other
+    /// members with a session receive nothing from it.
     pub fn update(&mut self, seen: &Seen, now: Instant) -> Vec<SuspicionChange> {
         let here = &seen.with_session;
-        self.attended.extend(here);
         // Members that left are not absent.
-        self.attended.retain(|rank| seen.joined.contains(rank));
-        let absent = seen.joined.difference(here);
-        let absent: BTreeSet<Rank> = absent
-            .filter(|rank| !here.is_empty() || self.attended.contains(rank))
-            .copied()
-            .collect();
-        self.away.retain(|rank, _| absent.contains(rank));
-        for rank in absent {
-            self.away.entry(rank).or_insert(now);
+        let is_absent = |rank: &Rank| seen.joined.contains(rank) && !here.contains(rank);
+        self.away.retain(|rank, _| is_absent(rank));
+        for rank in seen.joined.difference(here) {
+            self.away.entry(*rank).or_insert(now + self.grace);
         }
         let mut void = Vec::new();
         self.reports.retain(|by, of| {
@@ -125,9 +135,7 @@ impl Suspicion {
             counts
         });
         self.withdraw(&void);
-        let grace = self.grace;
-        let is_away =
-            |rank: &Rank| (self.away.get(rank)).is_some_and(|since| now >= *since + grace);
+        let is_away = |rank: &Rank| self.away.get(rank).is_some_and(|at| now >= *at);
         let is_silent = |rank: &Rank| {
             let others = here.len() - usize::from(here.contains(rank));
             let by = self.silent_for.get(rank);
@@ -166,7 +174,7 @@ impl Suspicion {
     pub fn due(&self, bound: Option<Duration>, now: Instant) -> Option<Instant> {
         let suspicions = (self.away.iter())
             .filter(|(rank, _)| !self.since.contains_key(rank))
-            .map(|(_, since)| *since + self.grace);
+            .map(|(_, at)| *at);
         let ends = (bound.into_iter())
             .flat_map(|bound| self.since.values().map(move |since| *since + bound));
         suspicions.chain(ends.filter(|end| *end > now)).min()
@@ -289,16 +297,44 @@ mod tests {
         // One has left, and its rank is taken by a program that opens no session.
         suspicion.update(&seen(2, &[]), three);
         assert_eq!(suspicion.update(&seen(3, &[]), three), []);
-        assert_eq!(suspicion.update(&seen(3, &[]), three + GRACE), []);
         assert!(suspicion.since().keys().eq(&[Rank(0), Rank(1)]));
+        assert_eq!(
+            suspicion.update(&seen(3, &[]), three + GRACE),
+            suspected(&[2])
+        );
+    }
+
+    /// Also those that were killed before their first session, and those of which the controller knows no session because
+    /// it was restarted.
+    #[test]
+    fn members_that_never_had_a_session_are_suspected_and_not_evicted() {
+        let (mut suspicion, start) = (Suspicion::default(), Instant::now());
+        let then = start + GRACE;
+        assert_eq!(suspicion.update(&seen(2, &[]), start), []);
+        assert_eq!(suspicion.due(None, start), Some(then));
+        let suspected = [0, 1].map(|rank| SuspicionChange::Suspected(Rank(rank)));
+        assert_eq!(suspicion.update(&seen(2, &[]), then), suspected);
+        assert_eq!(suspicion.overdue(Duration::ZERO, then), []);
     }
 
     #[test]
-    fn members_of_a_job_without_sessions_are_not_suspected() {
-        let (mut suspicion, start) = (Suspicion::default(), Instant::now());
-        assert_eq!(suspicion.update(&seen(3, &[]), start), []);
-        assert_eq!(suspicion.update(&seen(3, &[]), start + GRACE), []);
-        assert_eq!(suspicion.due(None, start), None);
+    fn members_stay_suspected_after_a_restart_until_they_have_a_session() {
+        let (start, timers) = (Instant::now(), MemberTimers::default());
+        let joined = [(0, true), (1, true), (2, false)];
+        let joined = joined.map(|(rank, suspected)| (Rank(rank), suspected));
+        let mut suspicion = Suspicion::restored(timers, joined, start);
+        assert!(suspicion.since().keys().eq(&[Rank(0), Rank(1)]));
+        assert_eq!(
+            suspicion.update(&seen(3, &[1]), start),
+            [SuspicionChange::Cleared(Rank(1))]
+        );
+        let absent = [(Rank(0), start), (Rank(2), start + timers.takeover + GRACE)];
+        assert!(
+            suspicion
+                .absent()
+                .iter()
+                .eq(absent.iter().map(|(rank, at)| (rank, at)))
+        );
     }
 
     #[test]

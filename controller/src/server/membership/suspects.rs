@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use tokio::time::{sleep, sleep_until};
+use tokio::time::sleep_until;
 use ultima_api::v1::membership_event::Kind;
 use ultima_planner::job::{JobId, Rank};
 use ultima_planner::membership::{ChangeOptions, Lost, SuspicionChange};
@@ -79,12 +79,7 @@ impl Drop for Evicting {
 /// Scans jobs for suspects, each whenever its members' states may have changed.
 pub async fn keep_suspecting(controller: Arc<Controller>) {
     let mut events = controller.sessions.listen();
-    let all = |registry: &Registry| registry.iter().map(|it| it.job.id).collect();
-    let mut ids: BTreeSet<JobId> = all(&controller.registry());
-    if !ids.is_empty() {
-        sleep(controller.timers.takeover).await;
-        ids = all(&controller.registry());
-    }
+    let mut ids: BTreeSet<JobId> = controller.registry().iter().map(|it| it.job.id).collect();
     let mut times = ScanTimes::default();
     loop {
         let begun = Instant::now();
@@ -121,6 +116,12 @@ fn suspect(controller: &Arc<Controller>, id: JobId, now: Instant) -> Option<Inst
     } = scan(controller, id, now);
     if !changes.is_empty() {
         report_suspects(controller, id, changes);
+        let keeps = Arc::clone(controller);
+        controller.in_background(async move {
+            if let Err(error) = keeps.seats.keep_jobs([id].into_iter()).await {
+                tracing::warn!(%error, "cannot store which members are suspected");
+            }
+        });
     }
     if !overdue.is_empty() {
         let evicting = Evicting {

@@ -238,7 +238,7 @@ impl Registry {
         // The last scan may be older than the latest session.
         let mut suspicion = record.suspicion.clone();
         suspicion.update(&self.seen(sessions, record), Instant::now());
-        suspicion.absent()
+        suspicion.absent().clone()
     }
 }
 
@@ -263,7 +263,8 @@ pub fn next_spec(
         policy: job.policy,
         sealed: job.key.is_some(),
         created_at: job.created_at,
-        request: job.uid,
+        request: job.request,
+        uid: job.uid,
         client: job.client.clone(),
     };
     Ok((spec, epoch))

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt, try_join_all};
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 use tonic::Code;
 use ultima_api::client::{Client, ClientError};
 use ultima_api::member_session::{Member, Prober};
@@ -14,6 +14,7 @@ use ultima_planner::job::JobSpec;
 
 use super::{LONG, refusal, spec, start, start_with};
 use crate::target::Target;
+use crate::test_agents;
 use crate::testbed::until;
 
 #[tokio::test]
@@ -29,6 +30,8 @@ async fn members_learn_their_rank_when_all_have_joined() {
     };
     let joined = [join("h1"), join("h1"), join("h2")];
     let (mut ranks, mut leaves) = (Vec::new(), BTreeMap::new());
+    // A rank without a session would be given out again.
+    let mut sessions = JoinSet::new();
     for answer in joined {
         let answer = answer.await.unwrap();
         assert_eq!((answer.job_id, answer.epoch, answer.seed), (1, 1, 7));
@@ -50,6 +53,8 @@ async fn members_learn_their_rank_when_all_have_joined() {
         );
         ranks.push(answer.rank);
         leaves.insert(answer.rank, answer.leave("train"));
+        let (client, attendance) = (client.clone(), answer.attendance("train"));
+        sessions.spawn(async move { test_agents::hold_session(&client, attendance).await });
     }
     assert_eq!(ranks[2], 1);
     ranks.sort_unstable();

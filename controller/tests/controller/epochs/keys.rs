@@ -142,6 +142,10 @@ async fn a_grids_line_that_all_have_left_gets_another_key() {
     };
     let first = join("h1").await.unwrap();
     let other = join("h2").await.unwrap();
+    let attendance = other.attendance("grid.row0");
+    let client = site.client.clone();
+    let _session =
+        tokio::spawn(async move { test_agents::hold_session(&client, attendance).await });
     leave(&first).await;
     // The other one would have to change over.
     assert_eq!(refusal(join("h1").await).0, Code::FailedPrecondition);

@@ -102,3 +102,40 @@ async fn the_advice_for_a_lost_rank_works_while_others_run() {
     agents.run_in(2, &["h1", "h2", "h3"]).await;
     agents.agree();
 }
+
+/// Kills all members of a job of two, and restarts the controller. `is_noticed`: the controller has suspected them before.
+async fn starts_again_after_a_restart_of_the_controller(is_noticed: bool) {
+    let mut site = Site::start().await;
+    let all = ["h1", "h2"];
+    let mut agents = site.run(&all, Eviction::Never).await;
+    for host in all {
+        agents.kill(host);
+    }
+    if is_noticed {
+        for rank in [0, 1] {
+            until_suspected(&site, rank).await;
+        }
+    }
+    site.restart().await;
+    if is_noticed {
+        let job = site.job().await;
+        let mut states = job.members.iter().map(Member::state);
+        assert!(states.all(|state| state == MemberState::Suspected));
+    }
+    let mut again = TestAgents::default();
+    for host in all {
+        again.join(&site.client, host).await;
+    }
+    again.run_in(2, &all).await;
+    assert_eq!(again.epochs(), [(2, 0)].into());
+}
+
+#[tokio::test]
+async fn a_job_whose_members_were_killed_starts_again_after_a_restart_of_the_controller() {
+    starts_again_after_a_restart_of_the_controller(true).await;
+}
+
+#[tokio::test]
+async fn a_job_whose_members_were_killed_while_the_controller_restarts_starts_again() {
+    starts_again_after_a_restart_of_the_controller(false).await;
+}

@@ -519,11 +519,19 @@ named!(Counter, Digest, Meter, Register, TableDeclaration, ValueSet);
 
 /// Access to the objects of one kind by P4Info id.
 macro_rules! objects {
-    ($kind:literal: $type:ty, $all:ident, $one:ident, $one_mut:ident, $ids:ident, $($list:ident).+) => {
+    ($kind:literal: $type:ty, $all:ident, $some:ident, $one:ident, $one_mut:ident, $ids:ident, $($list:ident).+) => {
         impl Engine {
             #[doc = concat!("Iterates over all ", $kind, "s of the P4Info, in order of ids.")]
             pub fn $all(&self) -> impl Iterator<Item = &$type> {
                 self.$ids.values().map(|at| &self.$($list).+[*at])
+            }
+
+            #[doc = concat!("Returns the ", $kind, " with this P4Info id, or with id 0 all of them in order of ids.\n\n# Errors\nThe program has no such object.")]
+            pub fn $some(&self, id: u32) -> Result<Vec<&$type>, ControlError> {
+                match id {
+                    0 => Ok(self.$all().collect()),
+                    id => Ok(vec![self.$one(id)?]),
+                }
             }
 
             #[doc = concat!("Returns the ", $kind, " with this P4Info id.\n\n# Errors\nThe program has no such object.")]
@@ -539,11 +547,11 @@ macro_rules! objects {
     };
 }
 
-objects!("action profile": Profile, profiles, profile, profile_mut, profile_ids, profiles);
-objects!("counter": Counter, counters, counter, counter_mut, counter_ids, state.counters);
-objects!("meter": Meter, meters, meter, meter_mut, meter_ids, state.meters);
-objects!("register": Register, registers, register, register_mut, register_ids, state.registers);
-objects!("value set": ValueSet, value_sets, value_set, value_set_mut, value_set_ids, state.value_sets);
+objects!("action profile": Profile, profiles, profiles_of, profile, profile_mut, profile_ids, profiles);
+objects!("counter": Counter, counters, counters_of, counter, counter_mut, counter_ids, state.counters);
+objects!("meter": Meter, meters, meters_of, meter, meter_mut, meter_ids, state.meters);
+objects!("register": Register, registers, registers_of, register, register_mut, register_ids, state.registers);
+objects!("value set": ValueSet, value_sets, value_sets_of, value_set, value_set_mut, value_set_ids, state.value_sets);
 
 /// Returns positions by P4Info id, without objects that P4Info does not have.
 fn ids(ids: impl Iterator<Item = u32>) -> BTreeMap<u32, usize> {

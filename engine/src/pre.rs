@@ -67,6 +67,12 @@ impl Pre {
         self.groups.all.get(&id).map(Vec::as_slice)
     }
 
+    /// Iterates over ids and replicas of all groups.
+    pub fn groups(&self) -> impl Iterator<Item = (u32, &[Replica])> {
+        let groups = self.groups.all.iter();
+        groups.map(|(id, replicas)| (*id, replicas.as_slice()))
+    }
+
     /// Adds a group. Ids are 1..=65535, the values of `standard_metadata.mcast_grp`.
     pub fn insert_group(&mut self, id: u32, replicas: Vec<Replica>) -> Result<(), ControlError> {
         self.groups.check(id, &replicas)?;

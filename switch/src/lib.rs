@@ -37,6 +37,7 @@ mod switch;
 pub mod target;
 pub mod tm;
 pub mod trace;
+mod translate;
 
 pub use config::{Attach, CaptureNames, PortConfig, ProgramFiles, SwitchConfig};
 pub use datapath::unknown_port;

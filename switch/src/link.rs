@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use crate::config::{Attach, PortConfig, SwitchConfig};
 use crate::datapath::Datapath;
 use crate::forward::Handle;
-use crate::grpc;
 use crate::proto::GetResponse;
 use crate::running::Running;
 use crate::switch::{self, SwitchError};
 use crate::tm::WireConfig;
+use crate::translate::statistics;
 
 /// Port number of end A in port statistics and settings.
 pub const PORT_A: u16 = 1;
@@ -76,6 +76,6 @@ impl LinkCounts {
     pub async fn get(&self) -> Option<GetResponse> {
         let read = |datapath: &mut Datapath| datapath.snapshot();
         let snapshot = self.0.call(read).await.ok()?;
-        Some(grpc::statistics(DEVICE, snapshot))
+        Some(statistics::message(DEVICE, snapshot))
     }
 }

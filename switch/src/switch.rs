@@ -170,7 +170,16 @@ pub(crate) async fn start(
     }
     let mut running = Running::start(forwarder, handle.clone())?;
     if let Some(listener) = listening {
-        let service = Service::new(config.device_id, loader, handle, tallies, opener, schema);
+        let headers = notifications.headers.clone();
+        let service = Service::new(
+            config.device_id,
+            loader,
+            handle,
+            tallies,
+            headers,
+            opener,
+            schema,
+        );
         tokio::spawn(grpc::deliver(service.clone(), notifications));
         let services = grpc::services(&service, joined);
         running.serve(listener, certificates, services, service);

@@ -14,8 +14,8 @@ use ultima_p4runtime::v1::entity::Entity;
 use ultima_p4runtime::v1::{self, ReadResponse};
 
 use super::ResponseStream;
-use super::error::batch_status;
 use crate::target::Refusal;
+use crate::translate::{Row, batch_status, entity};
 
 /// Largest number of entities in one response.
 const ENTITIES_PER_RESPONSE: usize = 500;
@@ -60,10 +60,13 @@ impl Answer {
         }
     }
 
-    /// Adds the entities of a request. Returns false, and records an error, if the request failed or there is no memory.
-    pub(super) fn push(&mut self, request: usize, found: Result<Vec<Entity>, Refusal>) -> bool {
-        let pushed =
-            found.and_then(|found| found.into_iter().try_for_each(|entity| self.append(entity)));
+    /// Adds the objects of a request. Returns false, and records an error, if the request failed or there is no memory.
+    pub(super) fn push(&mut self, request: usize, found: Result<Vec<Row>, Refusal>) -> bool {
+        let pushed = found.and_then(|found| {
+            found
+                .into_iter()
+                .try_for_each(|row| self.append(entity(row)))
+        });
         let succeeded = pushed.is_ok();
         if let Some(result) = self.results.get_mut(request).filter(|_| !succeeded) {
             *result = pushed;
@@ -168,17 +171,12 @@ impl Answer {
 mod tests {
     use tokio_stream::StreamExt;
     use ultima_p4runtime::batch;
-    use ultima_p4runtime::v1::{CounterEntry, Index};
 
     use super::*;
+    use crate::engine::CounterCell;
 
-    fn counters(count: i64) -> Vec<Entity> {
-        let cell = |index| CounterEntry {
-            counter_id: 7,
-            index: Some(Index { index }),
-            data: None,
-        };
-        let cells = (0..count).map(|index| Entity::CounterEntry(cell(index)));
+    fn counters(count: u64) -> Vec<Row> {
+        let cells = (0..count).map(|index| Row::Counter(7, index, CounterCell::default()));
         cells.collect()
     }
 
@@ -207,7 +205,8 @@ mod tests {
         assert!(answer.push(0, Ok(counters(1200))));
         assert!(!answer.push(1, Err(Refusal::invalid("no"))));
         let (found, codes) = fetch(answer).await;
-        assert_eq!(found, counters(1200));
+        let expected: Vec<_> = counters(1200).into_iter().map(entity).collect();
+        assert_eq!(found, expected);
         assert_eq!(codes, [Code::Ok, Code::InvalidArgument]);
     }
 

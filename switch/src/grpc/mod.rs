@@ -2,25 +2,16 @@
 
 mod answers;
 mod arbitration;
-mod arrays;
 mod deliver;
-mod digests;
-mod direct;
-mod error;
 mod gnmi;
 mod limits;
 mod pipeline_config;
 mod port_control;
 mod ports;
-mod profile;
 mod read;
-mod replication;
-mod scan;
 mod stream;
-mod table_entry;
 mod trace;
 mod traffic;
-mod value_set;
 mod write;
 
 use std::ops::Deref;
@@ -44,7 +35,7 @@ use ultima_p4runtime::v1::{
 use crate::datapath::Datapath;
 use crate::engine::Schema;
 use crate::forward::{Answer, CommandError, Handle};
-use crate::notify::Tallies;
+use crate::notify::{CurrentHeaders, Tallies};
 use crate::opener::PortOpener;
 use crate::pipeline::Loader;
 use crate::proto::port_control_server::PortControlServer;
@@ -53,10 +44,7 @@ use crate::proto::trace_server::TraceServer;
 use crate::proto::traffic_manager_server::TrafficManagerServer;
 pub(crate) use deliver::deliver;
 use limits::Limited;
-pub(crate) use ports::statistics;
 use stream::Controllers;
-pub(crate) use table_entry::idle_entry;
-pub(crate) use write::apply;
 
 /// The version of the P4Runtime specification that this server follows.
 const API_VERSION: &str = "1.5.0";
@@ -81,6 +69,7 @@ pub(crate) struct State {
     loader: Loader,
     forwarder: Handle,
     tallies: Arc<Tallies>,
+    headers: CurrentHeaders,
     opener: PortOpener,
     controllers: Mutex<Controllers>,
     /// The tables of the program that writes refer to, as the forwarding thread has them after the commands sent so far. Writes
@@ -109,6 +98,7 @@ impl Service {
         loader: Loader,
         forwarder: Handle,
         tallies: Arc<Tallies>,
+        headers: CurrentHeaders,
         opener: PortOpener,
         schema: Option<Arc<Schema>>,
     ) -> Self {
@@ -117,6 +107,7 @@ impl Service {
             loader,
             forwarder,
             tallies,
+            headers,
             opener,
             controllers: Mutex::new(Controllers::new(device_id)),
             schema: RwLock::new(schema),

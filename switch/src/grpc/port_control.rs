@@ -3,13 +3,13 @@
 use tonic::{Request, Response, Status};
 
 use super::Service;
-use super::ports;
 use crate::config::{Attach, PortConfig, SpecError};
 use crate::datapath::{Datapath, NewPort};
 use crate::proto::port_control_server::PortControl;
 use crate::proto::{AddPortRequest, AddPortResponse, RemovePortRequest, RemovePortResponse};
 use crate::switch::SwitchError;
 use crate::tm::{ChangeError, WireChange};
+use crate::translate::statistics;
 
 impl Service {
     /// Opens a port on a blocking thread, since file systems may be slow.
@@ -64,7 +64,7 @@ impl PortControl for Service {
         let RemovePortRequest { device_id, number } = request.into_inner();
         self.check_device_or_only(device_id)?;
         let remove = move |datapath: &mut Datapath| datapath.remove_port(number);
-        let port = Some(ports::port(self.forwarder.call(remove).await??));
+        let port = Some(statistics::port(self.forwarder.call(remove).await??));
         Ok(Response::new(RemovePortResponse { port }))
     }
 }

@@ -13,14 +13,15 @@ use ultima_p4runtime::v1::stream_error::Details;
 use ultima_p4runtime::v1::stream_message_request::Update as Request;
 use ultima_p4runtime::v1::stream_message_response::Update as Response;
 use ultima_p4runtime::v1::{
-    DigestListAck, DigestListAckError, MasterArbitrationUpdate, PacketOutError, StreamError,
-    StreamMessageRequest, StreamMessageResponse, StreamOtherError,
+    DigestListAck, DigestListAckError, MasterArbitrationUpdate, PacketOut, PacketOutError,
+    StreamError, StreamMessageRequest, StreamMessageResponse, StreamOtherError,
 };
 
 use super::arbitration::{Arbitration, Notice, StreamId};
 use super::{ResponseStream, Service};
 use crate::datapath::Datapath;
 use crate::target::Refusal;
+use crate::translate::packet_out;
 
 /// Largest number of waiting arbitration updates. A controller that reads too slowly loses its stream.
 const BACKLOG: usize = 64;
@@ -236,20 +237,32 @@ impl Client<'_> {
         match request.update {
             Some(Request::Arbitration(update)) => self.arbitrate(&update)?,
             Some(Request::Packet(packet)) => {
+                let translate = |packet: &PacketOut| {
+                    let headers = self.service.headers.get().ok_or_else(|| {
+                        let what = "packet-out: no program is committed; commit one first";
+                        Refusal::new(Code::FailedPrecondition, what)
+                    })?;
+                    let frame = packet_out(&headers, packet)?;
+                    Ok(move |datapath: &mut Datapath| datapath.packet_out(&frame, &headers))
+                };
                 let details = |packet| {
                     Details::PacketOut(PacketOutError {
                         packet_out: Some(packet),
                     })
                 };
-                self.hand_over(packet, details, Datapath::packet_out).await;
+                self.hand_over(packet, details, translate).await;
             }
             Some(Request::DigestAck(ack)) => {
+                let translate = |ack: &DigestListAck| {
+                    let (digest, list) = (ack.digest_id, ack.list_id);
+                    Ok(move |datapath: &mut Datapath| acknowledge(datapath, digest, list))
+                };
                 let details = |ack| {
                     Details::DigestListAck(DigestListAckError {
                         digest_list_ack: Some(ack),
                     })
                 };
-                self.hand_over(ack, details, acknowledge).await;
+                self.hand_over(ack, details, translate).await;
             }
             Some(Request::Other(other)) => {
                 let message = "this switch knows no messages beyond the specification's";
@@ -283,28 +296,35 @@ impl Client<'_> {
         Ok(())
     }
 
-    /// Sends a primary's message to the forwarding thread, in order with the controller's writes. Reports a failure as a stream
-    /// error.
-    async fn hand_over<T: Send + 'static>(
+    /// Translates a primary's message and sends it to the forwarding thread, in order with the controller's writes. Reports a
+    /// failure as a stream error.
+    async fn hand_over<T: Send + 'static, A>(
         &self,
         message: T,
         details: fn(T) -> Details,
-        action: fn(&mut Datapath, &T) -> Result<(), Refusal>,
-    ) {
+        translate: impl FnOnce(&T) -> Result<A, Refusal>,
+    ) where
+        A: FnOnce(&mut Datapath) -> Result<(), Refusal> + Send + 'static,
+    {
         // The forwarding thread gives it back even when it ends; nobody closes the semaphore.
         let Ok(permit) = self.room.clone().acquire_owned().await else {
             return;
         };
+        let action = translate(&message);
         let controllers = self.service.controllers();
         if !controllers.arbitration.is_primary(self.id) {
             let what = "only a primary controller may send packets and acknowledgements";
             let refusal = Refusal::new(Code::PermissionDenied, what);
             return complain(&self.end, refusal, details(message));
         }
+        let action = match action {
+            Ok(action) => action,
+            Err(refusal) => return complain(&self.end, refusal, details(message)),
+        };
         let end = self.end.clone();
         // Sent under the lock: messages of who becomes the primary later come later.
         self.service.forwarder.send(move |datapath| {
-            if let Err(refusal) = action(datapath, &message) {
+            if let Err(refusal) = action(datapath) {
                 complain(&end, refusal, details(message));
             }
             drop(permit);
@@ -312,12 +332,12 @@ impl Client<'_> {
     }
 }
 
-fn acknowledge(datapath: &mut Datapath, ack: &DigestListAck) -> Result<(), Refusal> {
+fn acknowledge(datapath: &mut Datapath, digest: u32, list: u64) -> Result<(), Refusal> {
     let Some(pipeline) = datapath.active_mut() else {
         let message = "digest ack: no program is committed that could have sent the list";
         return Err(Refusal::new(Code::FailedPrecondition, message));
     };
-    let acknowledged = pipeline.digests.acknowledge(ack.digest_id, ack.list_id);
+    let acknowledged = pipeline.digests.acknowledge(digest, list);
     acknowledged.map_err(|error| Refusal::invalid(format!("digest ack: {error}")))
 }
 

@@ -13,7 +13,7 @@ impl From<ControlError> for Refusal {
 }
 
 /// Returns the status of a batch: OK if all entities succeeded, otherwise UNKNOWN with an outcome for each entity.
-pub(super) fn batch_status(results: &[Result<(), Refusal>]) -> Result<(), Status> {
+pub(crate) fn batch_status(results: &[Result<(), Refusal>]) -> Result<(), Status> {
     if results.iter().all(Result::is_ok) {
         return Ok(());
     }

@@ -23,6 +23,7 @@ use tokio_stream::Stream;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status, Streaming};
 use ultima_gnmi::v0::g_nmi_server::GNmiServer;
+use ultima_grpc::fair::CallLimit;
 use ultima_grpc::server::Services;
 use ultima_p4runtime::v1::p4_runtime_server::P4Runtime;
 use ultima_p4runtime::v1::{
@@ -81,7 +82,10 @@ pub(crate) struct State {
     answers: Arc<Semaphore>,
     /// Serializes additions of ports, so that a conflict is found before the second port touches files or sockets.
     adding_ports: tokio::sync::Mutex<()>,
-    gnmi_subscribers: Arc<Semaphore>,
+    /// Streams without an arbitration update.
+    unarbitrated: CallLimit,
+    gnmi_subscribers: CallLimit,
+    traces: CallLimit,
 }
 
 impl Deref for Service {
@@ -114,7 +118,9 @@ impl Service {
             reading: tokio::sync::Mutex::default(),
             answers: answers::room(),
             adding_ports: tokio::sync::Mutex::default(),
-            gnmi_subscribers: Arc::new(Semaphore::new(gnmi::SUBSCRIBERS)),
+            unarbitrated: CallLimit::new(stream::MAX_UNARBITRATED),
+            gnmi_subscribers: CallLimit::new(gnmi::SUBSCRIBERS),
+            traces: CallLimit::new(trace::REQUESTS),
         }))
     }
 
@@ -267,10 +273,7 @@ impl P4Runtime for Service {
         &self,
         request: Request<Streaming<StreamMessageRequest>>,
     ) -> Result<Response<Self::StreamChannelStream>, Status> {
-        Ok(Response::new(stream::open(
-            self.clone(),
-            request.into_inner(),
-        )))
+        Ok(Response::new(stream::open(self.clone(), request)))
     }
 
     async fn capabilities(

@@ -1,6 +1,7 @@
 //! StreamChannel: arbitration, packet-in and packet-out, digests and their acknowledgements (P4Runtime §16).
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
+use std::future::pending;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,6 +10,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Code, Status, Streaming};
+use ultima_grpc::fair::{Admitted, Origin};
 use ultima_p4runtime::v1::stream_error::Details;
 use ultima_p4runtime::v1::stream_message_request::Update as Request;
 use ultima_p4runtime::v1::stream_message_response::Update as Response;
@@ -31,9 +33,9 @@ const NOTIFICATIONS: usize = 512;
 /// reading the stream.
 const REQUESTS: usize = 64;
 
-/// Largest number of streams without an arbitration update. The next one ends the oldest, so that clients that only open
-/// streams keep no controller out.
-const MAX_UNARBITRATED: usize = 64;
+/// Largest number of streams without an arbitration update. The next one ends one of the client with the most, so that clients
+/// that only open streams keep no controller out.
+pub(super) const MAX_UNARBITRATED: usize = 256;
 /// Time until a stream's first arbitration update. §5.3: a controller sends it first.
 const ARBITRATION_TIME: Duration = Duration::from_secs(30);
 
@@ -59,8 +61,6 @@ struct Controller {
 pub(super) struct Controllers {
     arbitration: Arbitration,
     streams: HashMap<StreamId, Controller>,
-    /// Streams without an arbitration update. A smaller id is older.
-    unarbitrated: BTreeSet<StreamId>,
     next: StreamId,
 }
 
@@ -69,7 +69,6 @@ impl Controllers {
         Controllers {
             arbitration: Arbitration::new(device_id),
             streams: HashMap::new(),
-            unarbitrated: BTreeSet::new(),
             next: 0,
         }
     }
@@ -87,15 +86,6 @@ impl Controllers {
     fn join(&mut self, sender: Sender) -> (StreamId, oneshot::Receiver<()>) {
         let id = self.next;
         self.next += 1;
-        if self.unarbitrated.len() == MAX_UNARBITRATED
-            && let Some(oldest) = self.unarbitrated.pop_first()
-        {
-            let message = format!(
-                "{MAX_UNARBITRATED} later streams have not sent an arbitration update, which is the limit"
-            );
-            self.end(oldest, Status::resource_exhausted(message));
-        }
-        self.unarbitrated.insert(id);
         let (open, closed) = oneshot::channel();
         self.streams.insert(
             id,
@@ -116,7 +106,6 @@ impl Controllers {
 
     fn leave(&mut self, id: StreamId) {
         self.streams.remove(&id);
-        self.unarbitrated.remove(&id);
         let notices = self.arbitration.leave(id);
         self.tell(notices);
     }
@@ -163,41 +152,46 @@ impl Service {
 /// Serves one controller until its stream ends.
 pub(super) fn open(
     service: Service,
-    requests: Streaming<StreamMessageRequest>,
+    requests: tonic::Request<Streaming<StreamMessageRequest>>,
 ) -> ResponseStream<StreamMessageResponse> {
-    serve(service, requests, ARBITRATION_TIME)
+    let origin = Origin::of(&requests);
+    serve(service, requests.into_inner(), origin, ARBITRATION_TIME)
 }
 
 /// Serves one controller, which has `patience` for its first arbitration update.
 pub(super) fn serve(
     service: Service,
     mut requests: impl Stream<Item = Result<StreamMessageRequest, Status>> + Send + Unpin + 'static,
+    origin: Origin,
     patience: Duration,
 ) -> ResponseStream<StreamMessageResponse> {
     let (sender, receiver) = mpsc::channel(BACKLOG + NOTIFICATIONS);
     // To end the stream with an error. Weak: the stream is open as long as `Controllers` has it.
     let end = sender.downgrade();
     let (id, mut closed) = service.controllers().join(sender);
+    let unarbitrated = service.unarbitrated.admit_newest(origin);
     tokio::spawn(async move {
-        let client = Client {
+        let mut client = Client {
             service: &service,
             id,
+            origin,
+            unarbitrated: Some(unarbitrated),
             end: end.clone(),
             room: Arc::new(Semaphore::new(REQUESTS)),
         };
         let mut late = pin!(tokio::time::sleep(patience));
-        let mut arbitrated = false;
         let result = loop {
             let request = tokio::select! {
                 request = requests.next() => request,
                 _ = &mut closed => break Ok(()),
-                () = &mut late, if !arbitrated => {
-                    arbitrated = !service.controllers().unarbitrated.contains(&id);
-                    if arbitrated {
-                        continue;
-                    }
+                () = &mut late, if client.unarbitrated.is_some() => {
                     break Err(Status::deadline_exceeded(format!(
                         "no arbitration update within {patience:?} of the stream's start"
+                    )));
+                }
+                () = evicted(&mut client.unarbitrated) => {
+                    break Err(Status::resource_exhausted(format!(
+                        "{MAX_UNARBITRATED} other streams have not sent an arbitration update, which is the limit"
                     )));
                 }
             };
@@ -222,10 +216,21 @@ pub(super) fn serve(
     Box::pin(ReceiverStream::new(receiver))
 }
 
+/// Waits until another stream takes the place of this one without an arbitration update.
+async fn evicted(unarbitrated: &mut Option<Admitted>) {
+    match unarbitrated {
+        Some(admitted) => admitted.evicted().await,
+        None => pending().await,
+    }
+}
+
 /// A controller, for the task that reads its messages.
 struct Client<'a> {
     service: &'a Service,
     id: StreamId,
+    origin: Origin,
+    /// Its place among the streams without an arbitration update, until it has sent one.
+    unarbitrated: Option<Admitted>,
     end: WeakSender,
     /// Room for messages that wait for the forwarding thread.
     room: Arc<Semaphore>,
@@ -233,7 +238,7 @@ struct Client<'a> {
 
 impl Client<'_> {
     /// Handles a message. An error ends the stream.
-    async fn handle(&self, request: StreamMessageRequest) -> Result<(), Status> {
+    async fn handle(&mut self, request: StreamMessageRequest) -> Result<(), Status> {
         match request.update {
             Some(Request::Arbitration(update)) => self.arbitrate(&update)?,
             Some(Request::Packet(packet)) => {
@@ -278,11 +283,12 @@ impl Client<'_> {
         Ok(())
     }
 
-    fn arbitrate(&self, update: &MasterArbitrationUpdate) -> Result<(), Status> {
+    fn arbitrate(&mut self, update: &MasterArbitrationUpdate) -> Result<(), Status> {
         let mut controllers = self.service.controllers();
         let was_primary = controllers.arbitration.is_primary(self.id);
-        let notices = controllers.arbitration.update(self.id, update)?;
-        controllers.unarbitrated.remove(&self.id);
+        let arbitration = &mut controllers.arbitration;
+        let notices = arbitration.update(self.id, self.origin, update)?;
+        self.unarbitrated = None;
         if !was_primary && controllers.arbitration.is_primary(self.id) {
             // §9.8: it may not know what its predecessor was told. Sent before it hears that it is
             // the primary, so that what a packet says from then on is told.
@@ -370,9 +376,17 @@ mod tests {
         service: &Service,
         patience: Duration,
     ) -> (Requests, ResponseStream<StreamMessageResponse>) {
+        connect_from(Origin::default(), service, patience)
+    }
+
+    fn connect_from(
+        origin: Origin,
+        service: &Service,
+        patience: Duration,
+    ) -> (Requests, ResponseStream<StreamMessageResponse>) {
         let (sender, requests) = mpsc::unbounded_channel();
         let requests = UnboundedReceiverStream::new(requests);
-        (sender, serve(service.clone(), requests, patience))
+        (sender, serve(service.clone(), requests, origin, patience))
     }
 
     fn announce(stream: &Requests, low: u64) {
@@ -418,10 +432,24 @@ mod tests {
         let (last, responses) = &mut silent[MAX_UNARBITRATED];
         announce(last, 1);
         assert_eq!(code(responses).await, Some(Code::Ok));
-        assert_eq!(
-            service.controllers().unarbitrated.len(),
-            MAX_UNARBITRATED - 1
-        );
+        assert_eq!(service.unarbitrated.len(), MAX_UNARBITRATED - 1);
+    }
+
+    #[tokio::test]
+    async fn a_flood_of_silent_streams_ends_no_stream_of_another_client() {
+        let (service, _forwarder): (Service, Forwarder) = service();
+        let (late, mut responses) = connect(&service, ARBITRATION_TIME);
+        let flooder = Origin {
+            address: None,
+            connection: 1,
+        };
+        let mut flood = Vec::new();
+        for _ in 0..4 * MAX_UNARBITRATED {
+            flood.push(connect_from(flooder, &service, ARBITRATION_TIME));
+            tokio::task::yield_now().await;
+        }
+        announce(&late, 1);
+        assert_eq!(code(&mut responses).await, Some(Code::Ok));
     }
 
     #[tokio::test]

@@ -11,6 +11,7 @@ use proptest::test_runner::TestCaseError;
 use prost::Message;
 use tokio_stream::StreamExt;
 use tonic::{Code, Status};
+use ultima_grpc::fair::Origin;
 use ultima_p4runtime::bytestring::Bytestring;
 use ultima_p4runtime::names::Names;
 use ultima_p4runtime::replication::{Replica, clone_session, multicast_group};
@@ -407,7 +408,12 @@ async fn primary(service: &Service) -> impl Sized {
     let update = Some(update);
     let announced = tokio_stream::once(Ok(StreamMessageRequest { update }));
     let requests = announced.chain(tokio_stream::pending());
-    let mut responses = stream::serve(service.clone(), requests, Duration::from_secs(60));
+    let mut responses = stream::serve(
+        service.clone(),
+        requests,
+        Origin::default(),
+        Duration::from_secs(60),
+    );
     responses.next().await.expect("open").expect("primary");
     responses
 }

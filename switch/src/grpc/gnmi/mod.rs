@@ -15,6 +15,7 @@ use ultima_gnmi::v0::{
     CapabilityRequest, CapabilityResponse, Encoding, GetRequest, GetResponse, Notification, Path,
     PathElem, SetRequest, SetResponse, SubscribeRequest, SubscribeResponse, Update,
 };
+use ultima_grpc::fair::Origin;
 
 use super::{ResponseStream, Service};
 use crate::datapath::PortStatus;
@@ -166,12 +167,8 @@ impl GNmi for Service {
         &self,
         request: Request<Streaming<SubscribeRequest>>,
     ) -> Result<Response<Self::SubscribeStream>, Status> {
-        let place = Arc::clone(&self.gnmi_subscribers).try_acquire_owned();
-        let place = place.map_err(|_| {
-            Status::resource_exhausted(format!(
-                "{SUBSCRIBERS} subscribers exist, which is the limit"
-            ))
-        })?;
+        let admitted = self.gnmi_subscribers.admit(Origin::of(&request));
+        let place = admitted.map_err(|_| subscribe::too_many())?;
         let ports = self.ports().await?;
         let stream = subscribe::open(request.into_inner(), self.clone(), ports, place).await?;
         Ok(Response::new(stream))

@@ -563,7 +563,7 @@ fn ids(ids: impl Iterator<Item = u32>) -> BTreeMap<u32, usize> {
 
 fn find(kind: &'static str, ids: &BTreeMap<u32, usize>, id: u32) -> Result<usize, ControlError> {
     ids.get(&id).copied().ok_or_else(|| {
-        let text = format!("{kind} {id:#010x} is not in the P4Info");
+        let text = format!("the program has no {kind} {id:#010x} that the P4Info describes");
         ControlError::new(ErrorKind::NotFound, text)
     })
 }

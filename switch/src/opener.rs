@@ -25,6 +25,8 @@ pub(crate) struct PortOpener {
     pub(crate) priority_queues: u8,
     /// Whether frames may leave through AF_XDP.
     pub(crate) send_rings: bool,
+    /// Queues and wire of ports that are added later, where the request does not set them.
+    pub(crate) added_wire: WireConfig,
     /// Names of captures of this run.
     pub(crate) captured: Mutex<BTreeSet<String>>,
 }
@@ -122,6 +124,7 @@ mod tests {
                 pcap_names: names,
                 priority_queues: 8,
                 send_rings: true,
+                added_wire: WireConfig::default(),
                 captured: Mutex::default(),
             };
             let (notifier, _notifications) = notify::queues(Default::default());

@@ -144,6 +144,7 @@ pub(crate) async fn start(
         pcap_names: config.pcap_names,
         priority_queues: config.priority_queues,
         send_rings: config.send_rings,
+        added_wire: config.added_wire,
         captured: Default::default(),
     };
     opener.create_folder()?;

@@ -33,6 +33,7 @@ use crate::notify::{self, CurrentHeaders, Tallies};
 use crate::opener::PortOpener;
 use crate::pipeline::{Loader, Pipeline};
 use crate::target::Refusal;
+use crate::tm::WireConfig;
 use crate::translate::query::Scan;
 use crate::translate::{apply, apply_all, entity, query, translate};
 
@@ -59,6 +60,7 @@ pub(super) fn service() -> (Service, Forwarder) {
         pcap_names: CaptureNames::Number,
         priority_queues: 8,
         send_rings: false,
+        added_wire: WireConfig::default(),
         captured: Default::default(),
     };
     (

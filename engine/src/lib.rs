@@ -10,54 +10,57 @@
 //!
 //! # Example
 //!
-//! Loads a program, adds an entry, and sends a packet:
+//! Loads a program, adds an entry, and sends a packet. `forward.p4` is among the crate's tests: a table with the destination
+//! address as its key, the actions `send(port)` and `drop`, and a direct counter.
 //!
 //! ```
 //! use std::collections::HashMap;
 //! use ultima_engine::*;
 //!
-//! // p4c-bm2-ss --arch v1model -o copies.json copies.p4
-//! let json = std::fs::read("../switch/tests/programs/copies.json")?;
+//! // p4c-bm2-ss --arch v1model -o forward.json forward.p4
+//! let json = std::fs::read("tests/programs/forward.json")?;
 //!
 //! // The program's objects, with ids of our choice.
-//! let array = |id, size| ArrayInfo { id, size, signed: false };
-//! let marks = TableInfo {
+//! let [table, send, drop] = [1, 2, 3];
+//! let dst = FieldInfo {
 //!     id: 1,
-//!     fields: vec![FieldInfo {
-//!         id: 1,
-//!         name: "hdr.orders.argument".into(),
-//!         kind: MatchKind::Exact,
-//!         width: 8,
-//!         is_translated: false,
-//!     }],
-//!     actions: vec![(1, ActionScope::Everywhere), (2, ActionScope::DefaultOnly)],
-//!     size: 4,
+//!     name: "hdr.ethernet.dst".into(),
+//!     kind: MatchKind::Exact,
+//!     width: 48,
+//!     is_translated: false,
+//! };
+//! let forward = TableInfo {
+//!     id: table,
+//!     fields: vec![dst],
+//!     actions: vec![(send, ActionScope::Everywhere), (drop, ActionScope::Everywhere)],
+//!     size: 1024,
+//!     default_is_const: true,
 //!     ..TableInfo::default()
 //! };
-//! let kept = MetadataInfo { id: 1, name: "kept".into(), width: 8, is_translated: false };
-//! let mark = ActionInfo { name: "Serve.mark".into(), params: vec![kept] };
-//! let no_action = ActionInfo { name: "NoAction".into(), params: vec![] };
+//! let port = MetadataInfo { id: 1, name: "port".into(), width: 9, is_translated: false };
+//! let action = |name: &str, params| ActionInfo { name: name.into(), params };
 //! let p4info = P4Info {
-//!     tables: HashMap::from([("Serve.marks".into(), marks)]),
-//!     actions: HashMap::from([(1, mark), (2, no_action)]),
-//!     counters: HashMap::from([("Serve.seen".into(), array(1, 8))]),
-//!     meters: HashMap::from([("Serve.speed".into(), array(1, 4))]),
-//!     registers: HashMap::from([("Serve.memory".into(), array(1, 4))]),
-//!     direct: HashMap::from([("Serve.matched".into(), 1), ("Serve.pace".into(), 1)]),
+//!     tables: HashMap::from([("IngressPipe.forward".into(), forward)]),
+//!     actions: HashMap::from([
+//!         (send, action("IngressPipe.send", vec![port])),
+//!         (drop, action("IngressPipe.drop", vec![])),
+//!     ]),
+//!     direct: HashMap::from([("IngressPipe.frames".into(), table)]),
 //!     ..P4Info::default()
 //! };
 //! let mut engine = Engine::load(&json, &p4info, Limits::default())?;
 //!
-//! // Packets with argument 7 run mark(0x42).
-//! let call = ActionCall { action: 1, params: vec![(1, vec![0x42])] };
-//! engine.table_mut(1)?.insert(TableEntry {
-//!     key: vec![FieldMatch { field: 1, matches: Match::Exact(vec![7]) }],
+//! // Frames to 02:00:00:00:00:07 leave through port 9.
+//! let dst = [2, 0, 0, 0, 0, 7];
+//! let call = ActionCall { action: send, params: vec![(1, vec![9])] };
+//! engine.table_mut(table)?.insert(TableEntry {
+//!     key: vec![FieldMatch { field: 1, matches: Match::Exact(dst.to_vec()) }],
 //!     action: Some(call.into()),
 //!     ..TableEntry::default()
 //! })?;
 //!
-//! // Order 10 (apply the table), argument 7, egress port 9, value 0; it enters at port 1.
-//! let frame = [10, 7, 0, 9, 0, 0, 0, 0];
+//! // A frame enters at port 1, at time 0.
+//! let frame = [&dst[..], &[2, 0, 0, 0, 0, 1, 8, 0], b"payload"].concat();
 //! let mut copies = Vec::new();
 //! assert_eq!(engine.ingress(1, &frame, 0, &mut copies), IngressOutcome::Forwarded);
 //!
@@ -66,11 +69,9 @@
 //! assert_eq!(copy.port, 9);
 //! let (mut out, mut clones) = (Vec::new(), Vec::new());
 //! let outcome = engine.egress(copy, QueueInfo::default(), 0, &mut out, &mut clones);
-//! assert_eq!(outcome, EgressOutcome::Sent);
+//! assert_eq!((outcome, out), (EgressOutcome::Sent, frame));
 //!
-//! // The program reports its metadata in a header behind the first one: kept is byte 11.
-//! assert_eq!((out[0], out[11]), (10, 0x42));
-//! let entry = engine.table(1)?.entries().next().expect("an entry");
+//! let entry = engine.table(table)?.entries().next().expect("an entry");
 //! assert_eq!(entry.counter.expect("a direct counter").packets, 1);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

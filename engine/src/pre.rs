@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::Limits;
 use super::error::{ControlError, ErrorKind};
+use super::limits::Limits;
 
 /// One copy of a packet: its egress port and replication id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -62,7 +62,6 @@ impl Pre {
         }
     }
 
-    /// Returns the replicas of one group.
     pub(super) fn group(&self, id: u32) -> Option<&[Replica]> {
         self.groups.all.get(&id).map(Vec::as_slice)
     }
@@ -90,7 +89,6 @@ impl Pre {
         self.groups.delete(id)
     }
 
-    /// Returns one clone session.
     pub(super) fn session(&self, id: u32) -> Option<&CloneSession> {
         self.sessions.all.get(&id)
     }
@@ -128,7 +126,6 @@ impl Pre {
 }
 
 impl<T> Objects<T> {
-    /// Checks the id and replicas of an object.
     fn check(&self, id: u32, replicas: &[Replica]) -> Result<(), ControlError> {
         let (kind, max_id) = (self.kind, self.max_id);
         if id == 0 || id > max_id {

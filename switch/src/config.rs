@@ -11,11 +11,11 @@ use ultima_grpc::tls::ServerTls;
 use ultima_p4runtime::text::{self, TextError};
 use ultima_p4runtime::v1::ForwardingPipelineConfig;
 
-use crate::engine::Limits;
 use crate::stats::StatsKey;
 use crate::target::Target;
 use crate::tm::{PRIORITIES, WireConfig};
 use crate::trace::PacketLog;
+use ultima_engine::Limits;
 
 /// Highest port number: v1model's egress port has nine bits, and 511 stands for "drop".
 pub const MAX_PORT: u16 = 510;

@@ -5,10 +5,11 @@ use std::path::PathBuf;
 
 use crate::config::{Attach, PortConfig, SwitchConfig};
 use crate::datapath::Datapath;
+use crate::error::SwitchError;
 use crate::forward::Handle;
 use crate::proto::GetResponse;
 use crate::running::Running;
-use crate::switch::{self, SwitchError};
+use crate::switch;
 use crate::tm::WireConfig;
 use crate::translate::statistics;
 
@@ -16,7 +17,6 @@ use crate::translate::statistics;
 pub const PORT_A: u16 = 1;
 /// Port number of end B.
 pub const PORT_B: u16 = 2;
-/// A link's device id.
 const DEVICE: u64 = 1;
 
 /// A link's configuration.

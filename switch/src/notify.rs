@@ -10,11 +10,9 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use crate::digests::DigestList;
-use crate::engine::{ControllerHeaders, Digest, EntryView};
+use ultima_engine::{ControllerHeaders, Digest, EntryView};
 
-/// Capacity of the queue of packet-ins.
 const PACKETS: usize = 1024;
-/// Capacity of the queue of other events.
 const EVENTS: usize = 64;
 
 /// A frame that left through the CPU port.
@@ -31,7 +29,6 @@ pub(crate) struct PacketIn {
 pub(crate) enum Event {
     /// A list of messages of one digest.
     Digests {
-        /// The list.
         list: DigestList,
         /// The digests of the program that sent it.
         digests: Arc<[Digest]>,
@@ -42,7 +39,6 @@ pub(crate) enum Event {
 }
 
 impl Event {
-    /// Returns the counts of its kind.
     pub(crate) fn tally<'a>(&self, tallies: &'a Tallies) -> &'a Tally {
         match self {
             Event::Digests { .. } => &tallies.digest_lists,
@@ -59,7 +55,6 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// Counts one message.
     pub(crate) fn count(&self, sent: bool) {
         let counter = if sent { &self.sent } else { &self.dropped };
         counter.fetch_add(1, Ordering::Relaxed);
@@ -72,7 +67,6 @@ impl Tally {
     }
 }
 
-/// Counts of all notifications.
 #[derive(Debug, Default)]
 pub(crate) struct Tallies {
     pub(crate) packet_ins: Tally,
@@ -90,7 +84,7 @@ impl CurrentHeaders {
         headers.clone()
     }
 
-    fn set(&self, headers: Arc<ControllerHeaders>) {
+    pub(crate) fn set(&self, headers: Arc<ControllerHeaders>) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = Some(headers);
     }
 }
@@ -101,7 +95,7 @@ pub(crate) struct Notifier {
     packets: mpsc::Sender<PacketIn>,
     events: mpsc::Sender<(Event, Duration)>,
     tallies: Arc<Tallies>,
-    headers: CurrentHeaders,
+    pub(crate) headers: CurrentHeaders,
 }
 
 /// The gRPC server's end of the queues.
@@ -132,11 +126,6 @@ pub(crate) fn queues(tallies: Arc<Tallies>) -> (Notifier, Notifications) {
 }
 
 impl Notifier {
-    /// Sets the controller headers of a new program.
-    pub(crate) fn set_headers(&self, headers: Arc<ControllerHeaders>) {
-        self.headers.set(headers);
-    }
-
     /// Queues a frame that leaves through the CPU port. Returns false if it is dropped.
     pub(crate) fn packet_in(&self, frame: &[u8]) -> bool {
         let (Ok(place), Some(headers)) = (self.packets.try_reserve(), self.headers.get()) else {

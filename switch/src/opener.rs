@@ -7,27 +7,24 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::config::{Attach, CaptureNames, PortConfig};
 use crate::datapath::NewPort;
+use crate::error::SwitchError;
 use crate::notify::Notifier;
 use crate::pcap::Capture;
 use crate::port;
 use crate::port::controller::{self, ControllerPort};
-use crate::switch::SwitchError;
 use crate::tm::WireConfig;
 
 /// Opens ports with the settings that a switch's ports share.
 pub(crate) struct PortOpener {
     pub(crate) seed: u64,
-    /// Folder for captures.
     pub(crate) pcap_dir: Option<PathBuf>,
     /// Whether captures have the names of interfaces or the numbers of ports.
     pub(crate) pcap_names: CaptureNames,
-    /// Number of queues of each port.
     pub(crate) priority_queues: u8,
     /// Whether frames may leave through AF_XDP.
     pub(crate) send_rings: bool,
     /// Queues and wire of ports that are added later, where the request does not set them.
     pub(crate) added_wire: WireConfig,
-    /// Names of captures of this run.
     pub(crate) captured: Mutex<BTreeSet<String>>,
 }
 

@@ -8,10 +8,10 @@ use ultima_p4runtime::v1::ForwardingPipelineConfig;
 use ultima_p4runtime::v1::packet_replication_engine_entry::Type as PreType;
 
 use crate::digests::Digests;
-use crate::engine::{Engine, EntryView, Limits, LoadError, Schema};
 use crate::p4info;
 use crate::target::{Refusal, Target};
 use crate::tm::Nanos;
+use ultima_engine::{Engine, EntryView, Limits, LoadError, Schema};
 
 /// Time between two looks for idle entries, as long as there are any.
 const SCAN_INTERVAL: Nanos = 10_000_000;
@@ -24,7 +24,6 @@ pub(crate) struct Loader {
     pub(crate) limits: Limits,
     /// Of what the program draws at random.
     pub(crate) seed: u64,
-    /// The target that the switch emulates.
     pub(crate) target: Option<Arc<dyn Target>>,
 }
 
@@ -69,19 +68,14 @@ impl Loader {
     }
 }
 
-/// A loaded program.
 pub(crate) struct Pipeline {
     /// The interpreter with tables, counters, meters, registers and replication engine.
     pub(crate) engine: Engine,
     /// The config that it was loaded from. Without a P4Info, controllers have no access.
     pub(crate) config: Arc<ForwardingPipelineConfig>,
-    /// Multicast groups as they were written.
     pub(crate) groups: BTreeMap<u32, Written>,
-    /// Clone sessions as they were written.
     pub(crate) sessions: BTreeMap<u32, Written>,
-    /// Digests on their way to controllers.
     pub(crate) digests: Digests,
-    /// The target that the switch emulates.
     pub(crate) target: Option<Arc<dyn Target>>,
     /// Before that, nobody looks for idle entries.
     next_scan: Nanos,
@@ -90,7 +84,6 @@ pub(crate) struct Pipeline {
 /// A multicast group or clone session as it was written. The engine has its replicas; a reader also wants the metadata and the
 /// form in which ports were given (P4Runtime §9.5, read-write symmetry).
 pub(crate) struct Written {
-    /// Number of replicas.
     pub(crate) replicas: usize,
     /// Only gRPC's threads look into it.
     pub(crate) message: Arc<PreType>,

@@ -9,7 +9,7 @@ use tonic::{Code, Status};
 use ultima_p4runtime::v1::entity::Entity;
 use ultima_p4runtime::v1::update::Type as UpdateType;
 
-use crate::engine::{Limits, Replica};
+use ultima_engine::{Limits, Replica};
 
 /// The rules of a target that the switch emulates.
 pub trait Target: fmt::Debug + Send + Sync {

@@ -5,7 +5,8 @@ use super::super::bits::{Place, Slot};
 use super::super::compile;
 use super::super::expression::{EXACT, Num};
 use super::super::layout::Layout;
-use super::super::phv::{OPERANDS, WORK};
+use super::super::layout::WORK;
+use super::super::phv::OPERANDS;
 use super::super::standard::DROP_PORT;
 use super::super::word::{self, At, MAX_OPS};
 use super::compile::Compiler;
@@ -13,7 +14,6 @@ use super::{Op, Wide};
 
 /// The bits of a meter's colour.
 const COLOR_BITS: u32 = 2;
-/// The most results in the working memory.
 pub(super) const MAX_RESULTS: usize = WORK / size_of::<u64>() - OPERANDS;
 
 impl Compiler<'_> {

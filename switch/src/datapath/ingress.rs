@@ -7,7 +7,6 @@ use tonic::Code;
 
 use super::programs::tell_learned;
 use super::{Datapath, FLUSH_INTERVAL, Item, keyed};
-use crate::engine::{ControllerHeaders, IngressOutcome};
 use crate::pcap::Direction;
 use crate::port::Received;
 use crate::port::mmsg::{Frame, RxBatch};
@@ -15,6 +14,7 @@ use crate::stats::{Key, Place};
 use crate::target::Refusal;
 use crate::tm::Nanos;
 use crate::trace::tracer::WatchId;
+use ultima_engine::{ControllerHeaders, IngressOutcome};
 
 /// Number of batches read from one port in a row.
 const RECEIVE_TURN: usize = 2;

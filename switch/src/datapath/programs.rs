@@ -47,7 +47,7 @@ impl Datapath {
         self.nowhere.egress.discard_queue(&mut self.nowhere.stats);
         let saved = self.saved.take();
         let headers = pipeline.engine.controller_headers().clone();
-        self.controllers.notifier.set_headers(headers);
+        self.controllers.notifier.headers.set(headers);
         pipeline.engine.start(self.clock.now() / 1000);
         let active = self.active.replace(pipeline);
         self.over_limit += (active.as_ref()).map_or(0, |active| active.engine.over_limit());

@@ -34,7 +34,6 @@ use ultima_p4runtime::v1::{
 };
 
 use crate::datapath::Datapath;
-use crate::engine::Schema;
 use crate::forward::{Answer, CommandError, Handle};
 use crate::notify::{CurrentHeaders, Tallies};
 use crate::opener::PortOpener;
@@ -46,6 +45,7 @@ use crate::proto::traffic_manager_server::TrafficManagerServer;
 pub(crate) use deliver::deliver;
 use limits::Limited;
 use stream::Controllers;
+use ultima_engine::Schema;
 
 /// The version of the P4Runtime specification that this server follows.
 const API_VERSION: &str = "1.5.0";

@@ -5,9 +5,9 @@ use tonic::{Request, Response, Status};
 use super::Service;
 use crate::config::{Attach, PortConfig, SpecError};
 use crate::datapath::{Datapath, NewPort};
+use crate::error::SwitchError;
 use crate::proto::port_control_server::PortControl;
 use crate::proto::{AddPortRequest, AddPortResponse, RemovePortRequest, RemovePortResponse};
-use crate::switch::SwitchError;
 use crate::tm::{ChangeError, WireChange, WireConfig};
 use crate::translate::statistics;
 

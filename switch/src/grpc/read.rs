@@ -25,7 +25,6 @@ type Queries = Arc<Vec<Result<Query, Refusal>>>;
 /// The result of one turn of the forwarding thread: objects by the positions of their requests.
 type Found = Vec<(usize, Result<Vec<Row>, Refusal>)>;
 
-/// The progress of a read.
 #[derive(Debug, Clone, Copy)]
 struct Progress {
     request: usize,

@@ -57,7 +57,6 @@ struct Controller {
     _open: oneshot::Sender<()>,
 }
 
-/// Arbitration with the controllers' streams.
 pub(super) struct Controllers {
     arbitration: Arbitration,
     streams: HashMap<StreamId, Controller>,
@@ -73,12 +72,10 @@ impl Controllers {
         }
     }
 
-    /// Ends all streams.
     pub(super) fn close_all(&mut self) {
         self.streams.clear();
     }
 
-    /// Checks that a request is from the primary.
     pub(super) fn check_primary(&self, (device, role, id): &super::Sender) -> Result<(), Status> {
         self.arbitration.check_primary(*device, role, *id)
     }

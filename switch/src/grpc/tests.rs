@@ -27,7 +27,6 @@ use ultima_p4runtime::v1::{
 use super::{Service, stream};
 use crate::config::CaptureNames;
 use crate::datapath::{ControllerLink, Datapath};
-use crate::engine::Limits;
 use crate::forward::Forwarder;
 use crate::notify::{self, CurrentHeaders, Tallies};
 use crate::opener::PortOpener;
@@ -36,6 +35,7 @@ use crate::target::Refusal;
 use crate::tm::WireConfig;
 use crate::translate::query::Scan;
 use crate::translate::{apply, apply_all, entity, query, translate};
+use ultima_engine::Limits;
 
 const JSON: &[u8] = include_bytes!("../../tests/programs/testbed.json");
 const P4INFO: &str = include_str!("../../tests/programs/testbed.p4info.txtpb");

@@ -23,9 +23,7 @@ pub(super) const REQUESTS: usize = 16;
 const BACKLOG: usize = 8;
 /// Largest number of packets of one request.
 const MAX_COUNT: u32 = 10_000;
-/// Default time limit of a request.
 const DEFAULT_LIMIT: Duration = Duration::from_secs(10);
-/// Longest time limit of a request.
 const MAX_LIMIT: Duration = Duration::from_secs(3600);
 /// Longest frame that a port accepts.
 const MAX_FRAME: usize = u16::MAX as usize;
@@ -101,7 +99,6 @@ fn too_many() -> Status {
     ))
 }
 
-/// A request.
 enum Order {
     Next(Pattern, u32),
     Frame(Vec<u8>),

@@ -43,7 +43,6 @@ impl Service {
     }
 }
 
-/// The call `Write`.
 pub(super) struct Write(pub(super) Arc<Service>);
 
 impl UnaryService<EncodedWriteRequest> for Write {

@@ -9,12 +9,9 @@ use nix::sys::socket::{
     socket,
 };
 
-/// The link state of an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Link {
-    /// The interface was removed.
     Gone,
-    /// It is administratively down.
     Down,
     /// It is up without a carrier: an unplugged cable, or a veth whose peer is down.
     NoCarrier,
@@ -22,7 +19,6 @@ pub(super) enum Link {
     Running,
 }
 
-/// Facts of an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Details {
     pub(super) link: Link,
@@ -113,7 +109,6 @@ fn netlink(flags: SockFlag) -> nix::Result<OwnedFd> {
 pub(crate) struct LinkNews(OwnedFd);
 
 impl LinkNews {
-    /// Starts listening.
     pub(crate) fn open() -> io::Result<Self> {
         let socket = netlink(SockFlag::SOCK_NONBLOCK)?;
         let groups = (libc::RTMGRP_LINK | libc::RTMGRP_TC).cast_unsigned();

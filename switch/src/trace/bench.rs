@@ -8,10 +8,10 @@ use ultima_p4runtime::v1::WriteRequest;
 
 use super::{Fate, PacketTrace};
 use crate::config::{MAX_PORT, ProgramFiles};
-use crate::engine::trace::Recorder;
-use crate::engine::{EgressOutcome, Engine, Limits, QueueInfo};
 use crate::pipeline::{ConfigError, Loader, Pipeline};
 use crate::translate;
+use ultima_engine::trace::Recorder;
+use ultima_engine::{EgressOutcome, Engine, Limits, QueueInfo};
 
 /// A program without a switch: all ports exist, queues are empty, wires lose nothing.
 pub struct Bench {

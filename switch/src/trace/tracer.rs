@@ -10,9 +10,9 @@ use tokio::sync::mpsc::{OwnedPermit, Sender};
 
 use super::log::Reservation;
 use super::{Fate, PacketLog, PacketTrace};
-use crate::engine::Copy;
-use crate::engine::trace::{Mark, Recorder};
 use crate::stats::Place;
+use ultima_engine::Copy;
+use ultima_engine::trace::{Mark, Recorder};
 
 /// Largest number of packets that are followed, also for the log: ports with queues of 64 packets fill up.
 const MAX_LOGGED: usize = 512;
@@ -20,9 +20,7 @@ const MAX_LOGGED: usize = 512;
 /// Bytes that a traced frame must have.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Pattern {
-    /// Offset in the frame.
     pub(crate) offset: usize,
-    /// The required bits.
     pub(crate) value: Vec<u8>,
     /// The bits that matter; as long as `value`.
     pub(crate) mask: Vec<u8>,
@@ -42,7 +40,6 @@ impl Pattern {
     }
 }
 
-/// The packets of a request.
 #[derive(Debug, Clone)]
 pub(crate) enum Wanted {
     /// The next packets with the pattern, and their number.
@@ -62,11 +59,9 @@ struct Watch {
     traces: Sender<PacketTrace>,
 }
 
-/// A packet that is followed.
 struct Open {
     /// The request and reserved room for the trace in its channel. A slow reader gets fewer traces.
     watch: Option<(WatchId, OwnedPermit<PacketTrace>)>,
-    /// Reserved room in the log.
     log: Option<Reservation>,
     port: u16,
     at_us: u64,
@@ -207,7 +202,6 @@ impl Tracer {
         Some((id, permit))
     }
 
-    /// Returns an unused trace number.
     fn free_id(&mut self) -> NonZeroU16 {
         loop {
             self.trace_ids = self.trace_ids.wrapping_add(1);
@@ -243,7 +237,6 @@ impl Tracer {
         self.close_if_done(trace);
     }
 
-    /// A copy was counted at a place.
     pub(crate) fn counted(&mut self, mark: Mark, place: Place, fate: Option<Fate>, now_us: u64) {
         let Some(open) = self.open.get_mut(&mark.trace) else {
             return;

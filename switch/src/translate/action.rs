@@ -2,9 +2,8 @@
 
 use ultima_p4runtime::v1::{self, action::Param};
 
-use crate::engine::ActionCall;
+use ultima_engine::ActionCall;
 
-/// Reads an action.
 pub(super) fn call(action: v1::Action) -> ActionCall {
     let params = action.params.into_iter();
     ActionCall {
@@ -13,7 +12,6 @@ pub(super) fn call(action: v1::Action) -> ActionCall {
     }
 }
 
-/// Converts an action to a message.
 pub(super) fn action_message(call: ActionCall) -> v1::Action {
     let params = call.params.into_iter();
     let param = |(param_id, value)| Param { param_id, value };

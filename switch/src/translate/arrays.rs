@@ -12,8 +12,8 @@ use super::direct::refuse_counts;
 use super::edit::Edit;
 use super::query::{Query, Row};
 use super::table_entry::{counter_cell, counter_data, meter_config, meter_message};
-use crate::engine::{ControlError, Counter, CounterCell, Engine, Meter, MeterConfig, Register};
 use crate::target::Refusal;
+use ultima_engine::{ControlError, Counter, CounterCell, Engine, Meter, MeterConfig, Register};
 
 /// The cells of a request: of one index, or all.
 #[derive(Debug, Clone, Copy)]

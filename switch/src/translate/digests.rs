@@ -8,8 +8,8 @@ use ultima_p4runtime::v1::{DigestEntry, P4Data, P4StructLike};
 use super::edit::Edit;
 use super::query::{Query, Row};
 use crate::digests::DigestConfig;
-use crate::engine::DigestValue;
 use crate::target::Refusal;
+use ultima_engine::DigestValue;
 
 /// Converts a digest's value to a message (§8.4.3).
 pub(super) fn message(value: DigestValue) -> P4Data {

@@ -9,8 +9,8 @@ use super::query::{EntryRow, Query, Row};
 use super::table_entry::{
     self, check_default, counter_cell, counter_data, key, key_message, meter_config,
 };
-use crate::engine::{EntryKey, EntryRef, Schema, Table, TableDeclaration};
 use crate::target::Refusal;
+use ultima_engine::{EntryKey, EntryRef, Schema, Table, TableDeclaration};
 
 /// Reads the direct resources of a written entry.
 pub(super) fn resources(table: &TableDeclaration, message: &TableEntry) -> Result<Direct, Refusal> {
@@ -93,7 +93,6 @@ impl Target {
         self.key.as_ref().map_or(EntryRef::Default, EntryRef::Keyed)
     }
 
-    /// Checks that the entry exists.
     fn check(&self, table: &Table) -> Result<(), Refusal> {
         if let Some(key) = &self.key {
             table.check(key)?;
@@ -102,7 +101,6 @@ impl Target {
     }
 }
 
-/// Converts the direct counter of an entry to a message.
 pub(super) fn counter_message(row: EntryRow) -> DirectCounterEntry {
     DirectCounterEntry {
         data: row.view.counter.map(counter_data),
@@ -110,7 +108,6 @@ pub(super) fn counter_message(row: EntryRow) -> DirectCounterEntry {
     }
 }
 
-/// Converts the direct meter of an entry to a message.
 pub(super) fn meter_message(row: EntryRow) -> DirectMeterEntry {
     DirectMeterEntry {
         config: row.view.meter.flatten().map(table_entry::meter_message),

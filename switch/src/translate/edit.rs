@@ -4,28 +4,24 @@ use std::sync::Arc;
 
 use tonic::Status;
 
-use crate::engine::{
-    CounterCell, EncodedEntry, EntryKey, EntryRef, MeterConfig, Schema, TableDeclaration, TableMut,
-};
 use crate::pipeline::Pipeline;
 use crate::target::Refusal;
+use ultima_engine::{
+    CounterCell, EncodedEntry, EntryKey, EntryRef, MeterConfig, Schema, TableDeclaration, TableMut,
+};
 
 /// An update in the engine's types.
 pub(crate) enum Edit {
-    /// Inserts or modifies a table entry.
     Entry {
         table: u32,
         inserts: bool,
         entry: EncodedEntry,
         direct: Option<Direct>,
     },
-    /// Deletes the entry of a table.
     Delete(u32, EntryKey),
-    /// Any other update.
     Other(Apply),
 }
 
-/// Applies an update that was translated.
 type Apply = Box<dyn FnOnce(&mut Pipeline) -> Result<(), Refusal> + Send>;
 
 /// Applies the updates of a request, which were translated with `schema`.

@@ -3,8 +3,8 @@
 use tonic::{Code, Status};
 use ultima_p4runtime::batch;
 
-use crate::engine::ControlError;
 use crate::target::Refusal;
+use ultima_engine::ControlError;
 
 impl From<ControlError> for Refusal {
     fn from(error: ControlError) -> Self {

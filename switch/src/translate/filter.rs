@@ -4,9 +4,9 @@ use ultima_p4runtime::v1::{self, table_action};
 
 use super::query::{ENTRY, EntryRow, Scan};
 use super::table_entry::{check_default, key};
-use crate::engine::{EntryAction, EntryView, ErrorKind, FieldMatch, Table};
 use crate::pipeline::Pipeline;
 use crate::target::Refusal;
+use ultima_engine::{EntryAction, EntryView, ErrorKind, FieldMatch, Table};
 
 /// Selects entries. A field with its default value filters nothing.
 pub(super) struct Filter {

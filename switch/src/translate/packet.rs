@@ -8,10 +8,10 @@ use ultima_p4runtime::v1::{self, DigestList, IdleTimeoutNotification, PacketMeta
 use super::digests::message as digest_message;
 use super::query::EntryRow;
 use super::table_entry::idle_entry;
-use crate::engine::ControllerHeaders;
 use crate::notify::{Event, PacketIn};
 use crate::port::mmsg::MAX_FRAME;
 use crate::target::Refusal;
+use ultima_engine::ControllerHeaders;
 
 /// Returns the frame of a packet-out, with its metadata in front.
 pub(crate) fn packet_out(

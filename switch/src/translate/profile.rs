@@ -13,9 +13,9 @@ use super::action::{action_message, call};
 use super::edit::Edit;
 use super::query::{ENTRY, Query, Row, Scan, cost_of};
 use crate::config::MAX_PORT;
-use crate::engine::{ActionCall, GroupMember, GroupView, OneShot, Profile, WeightedCall};
 use crate::pipeline::Pipeline;
 use crate::target::Refusal;
+use ultima_engine::{ActionCall, GroupMember, GroupView, OneShot, Profile, WeightedCall};
 
 pub(super) fn write_member(
     update: UpdateType,
@@ -60,7 +60,6 @@ pub(super) fn write_group(
     })
 }
 
-/// Converts a member to a message.
 pub(super) fn member(
     action_profile_id: u32,
     member_id: u32,
@@ -73,7 +72,6 @@ pub(super) fn member(
     }
 }
 
-/// Converts a group to a message.
 pub(super) fn group(action_profile_id: u32, group_id: u32, group: GroupView) -> ActionProfileGroup {
     ActionProfileGroup {
         action_profile_id,

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use ultima_p4runtime::v1::packet_replication_engine_entry::Type as PreType;
 
 use crate::digests::DigestConfig;
-use crate::engine::{ActionCall, CounterCell, EntryView, FieldMatch, GroupView, MeterConfig};
 use crate::pipeline::Pipeline;
 use crate::target::Refusal;
+use ultima_engine::{ActionCall, CounterCell, EntryView, FieldMatch, GroupView, MeterConfig};
 
 /// Largest cost of one step: about 100 µs of the forwarding thread.
 pub(crate) const STEP: usize = 1024;
@@ -68,7 +68,6 @@ impl Scan {
         }
     }
 
-    /// Continues after a pause.
     pub(crate) fn resume(&mut self, room: usize) {
         (self.room, self.paused) = (room, false);
     }

@@ -13,9 +13,9 @@ use ultima_p4runtime::v1::{
 use super::edit::Edit;
 use super::query::{Query, Row, cost_of};
 use crate::config::MAX_PORT;
-use crate::engine::{CloneSession, Replica};
 use crate::pipeline::{Pipeline, Written};
 use crate::target::Refusal;
+use ultima_engine::{CloneSession, Replica};
 
 pub(super) fn write(
     update: UpdateType,

@@ -6,7 +6,6 @@ use crate::proto::{Count, Drops, GetResponse, KeyCount, Messages, Notifications,
 use crate::stats::{Place, PortStats};
 use crate::tm::{Held, PRIORITIES};
 
-/// Converts statistics to messages.
 pub(crate) fn message(device_id: u64, snapshot: Snapshot) -> GetResponse {
     GetResponse {
         device_id,

@@ -7,10 +7,9 @@ use ultima_p4runtime::v1::{self, table_action};
 use super::action::{action_message, call};
 use super::profile;
 use super::query::EntryRow;
-use crate::engine::{CounterCell, EntryAction, FieldMatch, Match, MeterConfig, TableEntry};
 use crate::target::Refusal;
+use ultima_engine::{CounterCell, EntryAction, FieldMatch, Match, MeterConfig, TableEntry};
 
-/// Reads the key of an entry.
 pub(super) fn key(fields: Vec<v1::FieldMatch>) -> Result<Vec<FieldMatch>, Refusal> {
     fields.into_iter().map(field_match).collect()
 }
@@ -55,7 +54,6 @@ fn field_match(field: v1::FieldMatch) -> Result<FieldMatch, Refusal> {
     })
 }
 
-/// Reads the action of an entry.
 fn action(action: v1::TableAction) -> Result<EntryAction, Refusal> {
     match action.r#type {
         Some(table_action::Type::Action(action)) => Ok(call(action).into()),
@@ -70,7 +68,6 @@ fn action(action: v1::TableAction) -> Result<EntryAction, Refusal> {
     }
 }
 
-/// Reads an entry.
 #[expect(
     deprecated,
     reason = "clients still write controller_metadata, and want it back"
@@ -86,7 +83,6 @@ pub(super) fn entry(message: v1::TableEntry) -> Result<TableEntry, Refusal> {
     })
 }
 
-/// Converts a counter to a message.
 pub(super) fn counter_data(cell: CounterCell) -> v1::CounterData {
     // The messages are signed; a count that exceeds them would take centuries.
     v1::CounterData {
@@ -95,7 +91,6 @@ pub(super) fn counter_data(cell: CounterCell) -> v1::CounterData {
     }
 }
 
-/// Reads a counter.
 pub(super) fn counter_cell(data: &v1::CounterData) -> Result<CounterCell, Refusal> {
     Ok(CounterCell {
         packets: number(data.packet_count, "packet_count")?,
@@ -103,7 +98,6 @@ pub(super) fn counter_cell(data: &v1::CounterData) -> Result<CounterCell, Refusa
     })
 }
 
-/// Converts a meter to a message.
 pub(super) fn meter_message(config: MeterConfig) -> v1::MeterConfig {
     v1::MeterConfig {
         cir: config.cir as i64,
@@ -129,7 +123,6 @@ pub(super) fn meter_config(config: &v1::MeterConfig) -> Result<MeterConfig, Refu
     })
 }
 
-/// Converts the key of an entry to a message.
 pub(super) fn key_message(row: EntryRow) -> v1::TableEntry {
     let key = row.view.entry.key.into_iter();
     v1::TableEntry {
@@ -152,7 +145,6 @@ pub(super) fn idle_entry(row: EntryRow) -> v1::TableEntry {
     }
 }
 
-/// Converts an entry to a message.
 #[expect(
     deprecated,
     reason = "clients still write controller_metadata, and want it back"
@@ -205,7 +197,6 @@ pub(super) fn match_message(field: FieldMatch) -> v1::FieldMatch {
     }
 }
 
-/// Checks the key of a default entry.
 pub(super) fn check_default(key: &[v1::FieldMatch], priority: i32) -> Result<(), Refusal> {
     match key.is_empty() && priority == 0 {
         true => Ok(()),

@@ -5,8 +5,8 @@ use ultima_p4runtime::v1::{ValueSetEntry, ValueSetMember};
 use super::edit::Edit;
 use super::query::{Query, Row, cost_of};
 use super::table_entry::{key, match_message};
-use crate::engine::FieldMatch;
 use crate::target::Refusal;
+use ultima_engine::FieldMatch;
 
 /// Replaces all members.
 pub(super) fn write(entry: ValueSetEntry) -> Result<Edit, Refusal> {
@@ -16,7 +16,6 @@ pub(super) fn write(entry: ValueSetEntry) -> Result<Edit, Refusal> {
     Edit::new(move |pipeline| Ok(pipeline.engine.value_set_mut(id)?.set(&members?)?))
 }
 
-/// Converts a value set to a message.
 pub(super) fn message(value_set_id: u32, members: Vec<Vec<FieldMatch>>) -> ValueSetEntry {
     let members = members.into_iter().map(|member| ValueSetMember {
         r#match: member.into_iter().map(match_message).collect(),

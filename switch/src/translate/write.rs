@@ -7,9 +7,9 @@ use ultima_p4runtime::v1::{TableEntry, Update};
 use super::edit::Edit;
 use super::table_entry::{check_default, entry, key};
 use super::{arrays, digests, direct, profile, replication, value_set};
-use crate::engine::{EntryRef, Schema, TableDeclaration};
 use crate::pipeline::Pipeline;
 use crate::target::{Refusal, Target};
+use ultima_engine::{EntryRef, Schema, TableDeclaration};
 
 /// Translates and applies one update. A failed update changes nothing.
 pub(crate) fn apply(pipeline: &mut Pipeline, update: Update) -> Result<(), Refusal> {

@@ -29,7 +29,6 @@ const MAX_PATHS: usize = 64;
 const MAX_ELEMENTS: usize = 32;
 
 impl Service {
-    /// Returns a channel with the status of all ports.
     async fn ports(&self) -> Result<watch::Receiver<Arc<[PortStatus]>>, Status> {
         let ports = self.forwarder.call(|datapath| datapath.port_status());
         Ok(ports.await?)
@@ -45,8 +44,8 @@ impl Service {
 
     /// Returns the current counters that match one of `patterns`.
     async fn counters(&self, patterns: &[Vec<PathElem>]) -> Result<Vec<Leaf>, Status> {
-        let counts = self.forwarder.call(|datapath| datapath.port_counts());
-        Ok(leaves::select_counters(&counts.await?, patterns))
+        let snapshot = self.forwarder.call(|datapath| datapath.snapshot());
+        Ok(leaves::select_counters(&snapshot.await?.ports, patterns))
     }
 }
 
@@ -90,7 +89,6 @@ fn now() -> i64 {
     i64::try_from(since.unwrap_or_default().as_nanos()).unwrap_or(i64::MAX)
 }
 
-/// Returns a notification with the values of these leaves.
 fn notification(leaves: &[Leaf], encoding: Encoding) -> Notification {
     let update = |leaf: &Leaf| Update {
         path: Some(path::path(leaf.path.iter().cloned())),

@@ -88,7 +88,6 @@ pub(super) fn too_many() -> Status {
     ))
 }
 
-/// One subscription of a stream.
 struct Streamed {
     pattern: Vec<PathElem>,
     /// Time of the next sample, and the interval; `None` for notifications on change.

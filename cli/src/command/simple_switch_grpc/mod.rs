@@ -75,7 +75,10 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         })
         .transpose()?;
     let ports = arguments.ports.into_iter();
-    let ports = ports.map(|port| PortConfig { wire: wire(), ..port });
+    let ports = ports.map(|port| PortConfig {
+        wire: wire(),
+        ..port
+    });
     let config = SwitchConfig {
         device_id: arguments.device_id,
         grpc: target.grpc,

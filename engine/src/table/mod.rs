@@ -253,8 +253,8 @@ impl Table {
         if key.is_short() { &key.parts } else { &[] }
     }
 
-    /// Returns the table's only action with its arguments and the next node, if it has one: p4c adds a table without a key, which P4Info does not have, for each
-    /// statement of a control block.
+    /// Returns the table's only action with its arguments and the next node, if it has one: p4c adds a table without a key, which
+    /// P4Info does not have, for each statement of a control block.
     pub(super) fn only_action(&self) -> Option<(usize, Box<[u8]>, Next)> {
         let declared = &self.declared;
         let is_fixed = declared.id == 0 && declared.key.fields.is_empty();

@@ -8,10 +8,11 @@
 #include "sizes.p4"
 #include "constants.p4"
 #include "headers.p4"
-#include "parser.p4"
+#include "parser_tna.p4"
+#include "deparser.p4"
 #include "fragments.p4"
 
-#define BYTES_BESIDE_FRAME FCS_LENGTH
+#define NON_FRAME_BYTES FCS_LENGTH
 #include "jobs.p4"
 #include "admission.p4"
 #include "gaps.p4"
@@ -21,8 +22,8 @@
 #include "routing.p4"
 #include "arp.p4"
 
-#undef BYTES_BESIDE_FRAME
-#define BYTES_BESIDE_FRAME (BRIDGE_LENGTH + FCS_LENGTH)
+#undef NON_FRAME_BYTES
+#define NON_FRAME_BYTES (BRIDGE_LENGTH + FCS_LENGTH)
 #include "delivery.p4"
 #include "shares.p4"
 #include "budget.p4"
@@ -54,7 +55,7 @@ parser UltimaIngressParser(packet_in packet, out frame_t frame, out metadata_t m
         packet.advance(PORT_METADATA_SIZE);
         meta.ingress_port = intrinsic.ingress_port;
         transition select(intrinsic.ingress_port[6:0]) {
-            RECIRCULATING_PORT: loss;
+            RECIRCULATION_PORT: loss;
             default: headers;
         }
     }
@@ -109,7 +110,7 @@ control UltimaIngress(inout frame_t frame, inout metadata_t meta, in ingress_int
 
     action send() {
         frame.bridge.setValid();
-        frame.bridge.what = PACKET;
+        frame.bridge.what = EGRESS_PACKET;
         frame.bridge.replicated = meta.replicated;
         frame.bridge.reflected = meta.reflected;
         frame.bridge.ingress_port = meta.ingress_port;
@@ -188,7 +189,7 @@ control UltimaIngressDeparser(packet_out packet, inout frame_t frame, in metadat
     Digest<operation_loss_t>(DIGEST_LOSS) loss;
 
     apply {
-        frame.headers.ipv4.checksum = ipv4_sum.update(IPV4_SUMMED(frame.headers.ipv4));
+        frame.headers.ipv4.checksum = ipv4_sum.update(IPV4_CHECKSUM_FIELDS(frame.headers.ipv4));
         if (to_deparser.digest_type == DIGEST_LOSS) {
             loss.pack({ frame.headers.ultima.job, frame.headers.ultima.epoch, meta.notify_step,
                 meta.notify_bucket, frame.headers.ultima.source_rank, meta.notify_port, meta.notify_trimmed,
@@ -208,8 +209,8 @@ parser UltimaEgressParser(packet_in packet, out frame_t frame, out metadata_t me
         meta.egress_port = intrinsic.egress_port;
         meta.rid = intrinsic.egress_rid;
         transition select(packet.lookahead<bit<8>>()) {
-            PACKET: bridge;
-            CUT: cut;
+            EGRESS_PACKET: bridge;
+            EGRESS_TRIMMED: cut;
             default: loss;
         }
     }
@@ -257,7 +258,7 @@ control UltimaEgress(inout frame_t frame, inout metadata_t meta, in egress_intri
     // Nanoseconds, which wrap after 4 s; no queue takes that long.
     action measure() {
         meta.residence = parsed.global_tstamp[31:0] - frame.bridge.came_in;
-        meta.queue_time = QUEUED(intrinsic, parsed.global_tstamp[31:0] - frame.bridge.came_in);
+        meta.queue_time = QUEUE_TIME(intrinsic, parsed.global_tstamp[31:0] - frame.bridge.came_in);
     }
 
     action count_ticks() {
@@ -267,18 +268,18 @@ control UltimaEgress(inout frame_t frame, inout metadata_t meta, in egress_intri
 
     // The mirrored copy goes on in the packet's place: the chip truncates only copies.
     action cut() {
-        meta.mirrored_as = CUT;
+        meta.mirrored_as = EGRESS_TRIMMED;
         meta.notify_port = (bit<16>)meta.egress_port;
-        to_deparser.mirror_type = MIRROR_CUT;
-        MIRROR_AS_IT_LEAVES(to_deparser);
+        to_deparser.mirror_type = MIRROR_TRIMMED;
+        MIRROR_REWRITTEN(to_deparser);
         to_deparser.drop_ctl = 1;
     }
 
     action notify_controller() {
-        meta.mirrored_as = LOSS;
+        meta.mirrored_as = EGRESS_LOSS;
         meta.session = LOSS_SESSION;
         to_deparser.mirror_type = MIRROR_LOSS;
-        MIRROR_AS_IT_LEAVES(to_deparser);
+        MIRROR_REWRITTEN(to_deparser);
     }
 
     apply {
@@ -328,11 +329,11 @@ control UltimaEgressDeparser(packet_out packet, inout frame_t frame, in metadata
     PacketDeparser() packet_deparser;
     Checksum() ipv4_sum;
     Checksum() udp_sum;
-    Mirror(MIRROR_CUT) cut;
+    Mirror(MIRROR_TRIMMED) cut;
     Mirror(MIRROR_LOSS) loss;
 
     apply {
-        frame.headers.ipv4.checksum = ipv4_sum.update(IPV4_SUMMED(frame.headers.ipv4));
+        frame.headers.ipv4.checksum = ipv4_sum.update(IPV4_CHECKSUM_FIELDS(frame.headers.ipv4));
         if (meta.summed == 1) {
             frame.headers.udp.checksum = udp_sum.update(data = {
                 frame.headers.ipv4.dst_addr, frame.headers.udp.dst_port, frame.headers.ultima.version,
@@ -342,7 +343,7 @@ control UltimaEgressDeparser(packet_out packet, inout frame_t frame, in metadata
                 frame.headers.report.sent, frame.headers.report.trimmed, frame.headers.report.late,
                 frame.headers.report.upstream_lost, meta.rest_of_sum }, zeros_as_ones = true);
         }
-        if (to_deparser.mirror_type == MIRROR_CUT) {
+        if (to_deparser.mirror_type == MIRROR_TRIMMED) {
             cut.emit<loss_h>(meta.session, { meta.mirrored_as, meta.notify_port, meta.trimmed_now, meta.late_now,
                 meta.notify_threshold });
         }

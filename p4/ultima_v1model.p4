@@ -9,7 +9,8 @@
 #include "sizes.p4"
 #include "constants.p4"
 #include "headers.p4"
-#include "parser.p4"
+#include "parser_v1model.p4"
+#include "deparser.p4"
 #include "fragments.p4"
 #include "checksum_v1model.p4"
 #include "jobs.p4"
@@ -41,7 +42,7 @@ parser UltimaParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
 control VerifyChecksums(inout headers_t hdr, inout metadata_t meta) {
     apply {
         verify_checksum(hdr.ipv4.isValid() && hdr.ipv4.ihl == 5,
-            IPV4_SUMMED(hdr.ipv4), hdr.ipv4.checksum, HashAlgorithm.csum16);
+            IPV4_CHECKSUM_FIELDS(hdr.ipv4), hdr.ipv4.checksum, HashAlgorithm.csum16);
     }
 }
 
@@ -195,7 +196,7 @@ control UltimaEgress(inout headers_t hdr, inout metadata_t meta, inout standard_
 
 control ComputeChecksums(inout headers_t hdr, inout metadata_t meta) {
     apply {
-        update_checksum(hdr.ipv4.isValid(), IPV4_SUMMED(hdr.ipv4), hdr.ipv4.checksum, HashAlgorithm.csum16);
+        update_checksum(hdr.ipv4.isValid(), IPV4_CHECKSUM_FIELDS(hdr.ipv4), hdr.ipv4.checksum, HashAlgorithm.csum16);
     }
 }
 

@@ -17,8 +17,8 @@ use ultima_p4runtime::tofino::{Chip, METER, TofinoProgram};
 use ultima_p4runtime::v1::entity::Entity;
 use ultima_p4runtime::v1::packet_replication_engine_entry::Type as PreType;
 use ultima_p4runtime::v1::update::Type as UpdateType;
-use ultima_p4runtime::v1::{CloneSessionEntry, MulticastGroupEntry, Replica, digest_entry};
-use ultima_switch::engine::Limits;
+use ultima_p4runtime::v1::{self, CloneSessionEntry, digest_entry};
+use ultima_switch::engine::{Limits, Replica};
 use ultima_switch::target::{Refusal, Target};
 
 /// Number of classes of service of a clone session.
@@ -96,12 +96,10 @@ impl Target for Tofino {
 
     fn check_room(
         &self,
-        groups: &mut dyn Iterator<Item = &MulticastGroupEntry>,
-        group: &MulticastGroupEntry,
+        others: &mut dyn Iterator<Item = (u32, &[Replica])>,
+        (id, replicas): (u32, &[Replica]),
     ) -> Result<(), Refusal> {
-        let id = group.multicast_group_id;
-        let others = groups.filter(|other| other.multicast_group_id != id);
-        let needed: usize = others.map(nodes).sum::<usize>() + nodes(group);
+        let needed: usize = others.map(|(_, other)| nodes(other)).sum::<usize>() + nodes(replicas);
         match needed > self.0.nodes as usize {
             false => Ok(()),
             true => Err(self.refusal(
@@ -159,7 +157,7 @@ impl Tofino {
     }
 
     /// Returns a replica's port if the chip has it. The switch itself rejects a malformed port.
-    fn check_replica(&self, replica: &Replica) -> Result<u32, Refusal> {
+    fn check_replica(&self, replica: &v1::Replica) -> Result<u32, Refusal> {
         let Ok(read) = ultima_p4runtime::replication::Replica::try_from(replica) else {
             return Ok(u32::MAX);
         };
@@ -174,11 +172,7 @@ impl Tofino {
 }
 
 /// Returns the number of nodes that a group needs: one for each RID.
-fn nodes(group: &MulticastGroupEntry) -> usize {
-    let rids: BTreeSet<u32> = group
-        .replicas
-        .iter()
-        .map(|replica| replica.instance)
-        .collect();
+fn nodes(replicas: &[Replica]) -> usize {
+    let rids: BTreeSet<u16> = replicas.iter().map(|replica| replica.rid).collect();
     rids.len()
 }

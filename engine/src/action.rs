@@ -3,15 +3,15 @@
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use super::DropCause;
 use super::bits::Slot;
-use super::checksum::Calculation;
+use super::checksum::{Calculation, Checksum};
 use super::compile::Place;
 use super::counter::Counter;
 use super::digest::{DigestMessage, LearnList};
 use super::expression::{EXACT, Env, HeaderRef, Num, Test};
 use super::layout::Layout;
 use super::meter::Meter;
+use super::outcome::DropCause;
 use super::parser::{Errors, Parsed};
 use super::phv::Phv;
 use super::register::Register;
@@ -19,7 +19,6 @@ use super::standard::DROP_PORT;
 use super::trace::Recorder;
 use super::value_set::ValueSet;
 
-/// An action of the program.
 #[derive(Debug)]
 pub(super) struct Action {
     pub name: String,
@@ -527,6 +526,36 @@ fn log_text(format: &str, values: impl Iterator<Item = num_bigint::BigInt>) -> S
     }
     text.push_str(rest);
     text
+}
+
+impl Machine<'_> {
+    /// Verifies a checksum of the program.
+    pub fn verify(&mut self, at: usize, checksums: &[Checksum]) {
+        let checksum = &checksums[at];
+        let computed = self.compute(checksum, &self.payload[self.parsed.bytes..]);
+        if let Some(recorder) = &mut self.state.trace {
+            recorder.verified(at, checksum, computed, self.layout, self.phv);
+        }
+        let target = checksum.target.with_sign(false);
+        self.correct &= target.load_word(&self.phv.bytes) == computed;
+    }
+
+    /// Updates a checksum of the program.
+    pub fn update(&mut self, at: usize, checksums: &[Checksum]) {
+        let checksum = &checksums[at];
+        // As in BMv2, which cuts what is left of the packet before it puts the headers in front.
+        let shortest = self.verdict.truncate.unwrap_or(u32::MAX) as usize;
+        let computed = self.compute(checksum, &self.payload[..self.payload.len().min(shortest)]);
+        if let Some(recorder) = &mut self.state.trace {
+            recorder.updated(at, checksum, computed, self.layout, self.phv);
+        }
+        checksum.target.store_word(&mut self.phv.bytes, computed);
+    }
+
+    fn compute(&mut self, checksum: &Checksum, payload: &[u8]) -> u64 {
+        let calculation = &self.calculations[checksum.calculation];
+        calculation.compute(self.phv, self.layout, payload, &mut self.state.scratch)
+    }
 }
 
 #[cfg(test)]

@@ -312,7 +312,6 @@ impl Wire {
     }
 }
 
-/// The machine word at a place.
 #[inline(always)]
 pub(super) fn word_at(buffer: &[u8; NEAR], at: u16) -> u64 {
     let at = usize::from(at);

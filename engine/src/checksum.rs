@@ -3,7 +3,6 @@
 use num_bigint::BigInt;
 use serde_json::Value as Json;
 
-use super::action::Machine;
 use super::bits::{MAX_BITS, MAX_KEY_BITS, Place, SLACK, Slot, Wire, low_bits};
 use super::compile::Scope;
 use super::error::LoadError;
@@ -155,7 +154,6 @@ impl Calculation {
 const MAX_FIELDS: usize = 64;
 
 impl Input {
-    /// Bits that it has at most.
     fn bits(&self, layout: &Layout) -> u64 {
         match self {
             Input::Field { slot, .. } | Input::Constant { slot, .. } => u64::from(slot.width),
@@ -312,36 +310,6 @@ impl Checksum {
             update: checksum.update,
             verify: checksum.verify,
         })
-    }
-}
-
-impl Machine<'_> {
-    /// Verifies a checksum of the program.
-    pub fn verify(&mut self, at: usize, checksums: &[Checksum]) {
-        let checksum = &checksums[at];
-        let computed = self.compute(checksum, &self.payload[self.parsed.bytes..]);
-        if let Some(recorder) = &mut self.state.trace {
-            recorder.verified(at, checksum, computed, self.layout, self.phv);
-        }
-        let target = checksum.target.with_sign(false);
-        self.correct &= target.load_word(&self.phv.bytes) == computed;
-    }
-
-    /// Updates a checksum of the program.
-    pub fn update(&mut self, at: usize, checksums: &[Checksum]) {
-        let checksum = &checksums[at];
-        // As in BMv2, which cuts what is left of the packet before it puts the headers in front.
-        let shortest = self.verdict.truncate.unwrap_or(u32::MAX) as usize;
-        let computed = self.compute(checksum, &self.payload[..self.payload.len().min(shortest)]);
-        if let Some(recorder) = &mut self.state.trace {
-            recorder.updated(at, checksum, computed, self.layout, self.phv);
-        }
-        checksum.target.store_word(&mut self.phv.bytes, computed);
-    }
-
-    fn compute(&mut self, checksum: &Checksum, payload: &[u8]) -> u64 {
-        let calculation = &self.calculations[checksum.calculation];
-        calculation.compute(self.phv, self.layout, payload, &mut self.state.scratch)
     }
 }
 

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use super::action::Verdict;
 use super::family::Family;
-use super::pass::keep;
 use super::phv::Phv;
 use super::pre::Replica;
 use super::standard::InstanceType;
@@ -72,7 +71,7 @@ impl Engine {
             return self.release(copy);
         };
         copy.reset_metadata(&self.program.layout);
-        keep(&self.program.field_lists[fields], ingress.phv, &mut copy);
+        copy.keep(&self.program.field_lists[fields], ingress.phv);
         let kind = InstanceType::IngressClone as u64;
         self.program.standard.instance_type.set(&mut copy, kind);
         fresh.exit = false;
@@ -96,7 +95,7 @@ impl Engine {
         };
         let mut copy = self.duplicate(egress.phv);
         copy.reset_metadata(&self.program.layout);
-        keep(&self.program.field_lists[fields], egress.phv, &mut copy);
+        copy.keep(&self.program.field_lists[fields], egress.phv);
         let kind = InstanceType::EgressClone as u64;
         self.program.standard.instance_type.set(&mut copy, kind);
         let fresh = Verdict {

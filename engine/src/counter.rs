@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::error::ControlError;
-use super::trace::plural;
+use super::octets::plural;
 
 /// What one counter cell holds. BMv2 counts both, whatever the program declares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -11,7 +11,7 @@ use super::bits::{SLACK, Slot};
 use super::error::LoadError;
 use super::json;
 use super::layout::Layout;
-use super::p4info::P4Info;
+use super::p4info::{DigestType, P4Info};
 
 /// Bytes of a message's values.
 const MAX_BYTES: u64 = 1 << 13;
@@ -38,25 +38,6 @@ pub struct DigestMessage {
     pub digest: u32,
     /// The values, for [`Digest::value`].
     pub values: Box<[u8]>,
-}
-
-/// The type of a digest, as the control plane sees it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum DigestType {
-    /// `bit<W>` or `int<W>`, whichever the program's field is.
-    Bits,
-    /// `bool`.
-    Bool,
-    /// An enumeration with a representation, which is sent.
-    EnumValue,
-    /// An enumeration without a representation: the names of its members, in order.
-    Enum(Vec<String>),
-    /// `error`.
-    Error,
-    /// A struct, by its members.
-    Struct(Vec<DigestType>),
-    /// A tuple, by its members.
-    Tuple(Vec<DigestType>),
 }
 
 /// A digest's value.
@@ -186,7 +167,7 @@ pub(super) fn load(
     let (mut digests, mut lists, mut by_id) = (Vec::<Digest>::new(), Vec::new(), HashMap::new());
     for list in &file.learn_lists {
         let at = format!("learn list {}", list.name);
-        let from = list.slots(layout, &at)?;
+        let from = layout.slots(list, &at)?;
         let size = from.iter().map(|slot| slot.bytes() as u64).sum();
         LoadError::check("size in bytes", size, MAX_BYTES, &at)?;
         let mut bytes = 0;

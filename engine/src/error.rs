@@ -150,7 +150,6 @@ impl ControlError {
         ControlError::new(ErrorKind::OutOfRange, text)
     }
 
-    /// Returns the error of an index outside an array.
     pub(super) fn index(array: &str, index: u64, size: usize) -> ControlError {
         let text = format!("{array}: index {index} is outside 0..{size}");
         ControlError::new(ErrorKind::OutOfRange, text)

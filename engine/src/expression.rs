@@ -47,7 +47,6 @@ pub(super) enum Cast {
     SaturateUnsigned,
 }
 
-/// A number.
 #[derive(Debug, Clone)]
 pub(super) enum Num {
     Const(BigInt),
@@ -86,7 +85,6 @@ pub(super) enum Comparison {
     GreaterOrEqual = 6,
 }
 
-/// A condition.
 #[derive(Debug, Clone)]
 pub(super) enum Test {
     Const(bool),

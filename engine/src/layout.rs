@@ -12,7 +12,9 @@ use super::bits::{MAX_BITS, SLACK, Slot};
 use super::error::LoadError;
 use super::json;
 use super::live::{Live, Liveness};
-use super::phv::WORK;
+
+/// Bytes at the start of the buffer for operands and intermediate results of operations.
+pub(super) const WORK: usize = 320 * 8;
 
 /// The fields of a header type, positions relative to the start of an instance.
 #[derive(Debug)]
@@ -103,6 +105,15 @@ pub(super) struct Layout {
 }
 
 impl Layout {
+    /// Returns the places of a field list.
+    pub fn slots(&self, list: &json::FieldList, at: &str) -> Result<Vec<Slot>, LoadError> {
+        let slot = |element| match json::Term::parse(element, at)? {
+            json::Term::Field(header, field) => self.field(&header, &field, at),
+            other => Err(LoadError::unsupported(format!("{other:?}"), at)),
+        };
+        list.elements.iter().map(slot).collect()
+    }
+
     pub fn new(program: &json::Program) -> Result<Layout, LoadError> {
         let liveness = Liveness::new(program);
         let shapes = shapes(program, &liveness)?;

@@ -10,54 +10,57 @@
 //!
 //! # Example
 //!
-//! Loads a program, adds an entry, and sends a packet:
+//! Loads a program, adds an entry, and sends a packet. `forward.p4` is among the crate's tests: a table with the destination
+//! address as its key, the actions `send(port)` and `drop`, and a direct counter.
 //!
 //! ```
 //! use std::collections::HashMap;
 //! use ultima_engine::*;
 //!
-//! // p4c-bm2-ss --arch v1model -o copies.json copies.p4
-//! let json = std::fs::read("../switch/tests/programs/copies.json")?;
+//! // p4c-bm2-ss --arch v1model -o forward.json forward.p4
+//! let json = std::fs::read("tests/programs/forward.json")?;
 //!
 //! // The program's objects, with ids of our choice.
-//! let array = |id, size| ArrayInfo { id, size, signed: false };
-//! let marks = TableInfo {
+//! let [table, send, drop] = [1, 2, 3];
+//! let dst = FieldInfo {
 //!     id: 1,
-//!     fields: vec![FieldInfo {
-//!         id: 1,
-//!         name: "hdr.orders.argument".into(),
-//!         kind: MatchKind::Exact,
-//!         width: 8,
-//!         is_translated: false,
-//!     }],
-//!     actions: vec![(1, ActionScope::Everywhere), (2, ActionScope::DefaultOnly)],
-//!     size: 4,
+//!     name: "hdr.ethernet.dst".into(),
+//!     kind: MatchKind::Exact,
+//!     width: 48,
+//!     is_translated: false,
+//! };
+//! let forward = TableInfo {
+//!     id: table,
+//!     fields: vec![dst],
+//!     actions: vec![(send, ActionScope::Everywhere), (drop, ActionScope::Everywhere)],
+//!     size: 1024,
+//!     default_is_const: true,
 //!     ..TableInfo::default()
 //! };
-//! let kept = MetadataInfo { id: 1, name: "kept".into(), width: 8, is_translated: false };
-//! let mark = ActionInfo { name: "Serve.mark".into(), params: vec![kept] };
-//! let no_action = ActionInfo { name: "NoAction".into(), params: vec![] };
+//! let port = MetadataInfo { id: 1, name: "port".into(), width: 9, is_translated: false };
+//! let action = |name: &str, params| ActionInfo { name: name.into(), params };
 //! let p4info = P4Info {
-//!     tables: HashMap::from([("Serve.marks".into(), marks)]),
-//!     actions: HashMap::from([(1, mark), (2, no_action)]),
-//!     counters: HashMap::from([("Serve.seen".into(), array(1, 8))]),
-//!     meters: HashMap::from([("Serve.speed".into(), array(1, 4))]),
-//!     registers: HashMap::from([("Serve.memory".into(), array(1, 4))]),
-//!     direct: HashMap::from([("Serve.matched".into(), 1), ("Serve.pace".into(), 1)]),
+//!     tables: HashMap::from([("IngressPipe.forward".into(), forward)]),
+//!     actions: HashMap::from([
+//!         (send, action("IngressPipe.send", vec![port])),
+//!         (drop, action("IngressPipe.drop", vec![])),
+//!     ]),
+//!     direct: HashMap::from([("IngressPipe.frames".into(), table)]),
 //!     ..P4Info::default()
 //! };
 //! let mut engine = Engine::load(&json, &p4info, Limits::default())?;
 //!
-//! // Packets with argument 7 run mark(0x42).
-//! let call = ActionCall { action: 1, params: vec![(1, vec![0x42])] };
-//! engine.table_mut(1)?.insert(TableEntry {
-//!     key: vec![FieldMatch { field: 1, matches: Match::Exact(vec![7]) }],
+//! // Frames to 02:00:00:00:00:07 leave through port 9.
+//! let dst = [2, 0, 0, 0, 0, 7];
+//! let call = ActionCall { action: send, params: vec![(1, vec![9])] };
+//! engine.table_mut(table)?.insert(TableEntry {
+//!     key: vec![FieldMatch { field: 1, matches: Match::Exact(dst.to_vec()) }],
 //!     action: Some(call.into()),
 //!     ..TableEntry::default()
 //! })?;
 //!
-//! // Order 10 (apply the table), argument 7, egress port 9, value 0; it enters at port 1.
-//! let frame = [10, 7, 0, 9, 0, 0, 0, 0];
+//! // A frame enters at port 1, at time 0.
+//! let frame = [&dst[..], &[2, 0, 0, 0, 0, 1, 8, 0], b"payload"].concat();
 //! let mut copies = Vec::new();
 //! assert_eq!(engine.ingress(1, &frame, 0, &mut copies), IngressOutcome::Forwarded);
 //!
@@ -66,11 +69,9 @@
 //! assert_eq!(copy.port, 9);
 //! let (mut out, mut clones) = (Vec::new(), Vec::new());
 //! let outcome = engine.egress(copy, QueueInfo::default(), 0, &mut out, &mut clones);
-//! assert_eq!(outcome, EgressOutcome::Sent);
+//! assert_eq!((outcome, out), (EgressOutcome::Sent, frame));
 //!
-//! // The program reports its metadata in a header behind the first one: kept is byte 11.
-//! assert_eq!((out[0], out[11]), (10, 0x42));
-//! let entry = engine.table(1)?.entries().next().expect("an entry");
+//! let entry = engine.table(table)?.entries().next().expect("an entry");
 //! assert_eq!(entry.counter.expect("a direct counter").packets, 1);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -101,9 +102,12 @@ mod hash;
 mod json;
 mod key;
 mod layout;
+mod limits;
 mod live;
 mod load;
 mod meter;
+mod octets;
+mod outcome;
 mod p4info;
 mod parser;
 mod pass;
@@ -122,30 +126,30 @@ mod word;
 
 pub use controller_header::{ControllerHeader, ControllerHeaders, Metadata};
 pub use counter::{Counter, CounterCell};
-pub use digest::{Digest, DigestMessage, DigestType, DigestValue};
+pub use digest::{Digest, DigestMessage, DigestValue};
 pub use error::{ControlError, ErrorKind, LoadError};
 pub use hash::{csum16, sum16};
+pub use limits::Limits;
 pub use meter::{Color, Meter, MeterCell, MeterConfig, MeterUnit};
+pub use outcome::{DropCause, EgressOutcome, IngressOutcome};
 pub use p4info::{
-    ActionInfo, ArrayInfo, DigestInfo, FieldInfo, MetadataInfo, P4Info, ProfileInfo, TableInfo,
-    ValueSetInfo,
+    ActionInfo, ActionScope, ArrayInfo, DigestInfo, DigestType, FieldInfo, MatchKind, MetadataInfo,
+    P4Info, ProfileInfo, TableInfo, ValueSetInfo,
 };
 pub use pre::{CloneSession, Pre, Replica};
 pub use profile::{GroupMember, GroupView, PortState, Profile};
 pub use register::Register;
 pub use table::{
-    ActionCall, ActionScope, EncodedEntry, EntryAction, EntryKey, EntryRef, EntryView, FieldMatch,
-    Match, MatchKind, OneShot, Table, TableDeclaration, TableEntry, TableMut, WeightedCall,
+    ActionCall, EncodedEntry, EntryAction, EntryKey, EntryRef, EntryView, FieldMatch, Match,
+    OneShot, Table, TableDeclaration, TableEntry, TableMut, WeightedCall,
 };
 pub use value_set::ValueSet;
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
-use serde::{Deserialize, Serialize};
 
 use action::{Action, State, Verdict};
 use bits::Slot;
@@ -159,55 +163,6 @@ use parser::Parser;
 use phv::Phv;
 use standard::Standard;
 use trace::{Mark, Symbols};
-
-/// Limits for a program and its packets.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Limits {
-    /// Entries of one table, or members of one value set, that a program may declare.
-    pub table_entries: usize,
-    /// Cells of all counter, meter and register arrays together. A register cell counts once per 64 bits, as does a meter
-    /// cell's state.
-    pub array_cells: usize,
-    /// Parser states that one packet may visit.
-    pub parser_states: u32,
-    /// Jumps that one packet may take in the actions of one pass.
-    pub action_jumps: u32,
-    /// Times that one packet may be resubmitted, recirculated or cloned from egress. A clone continues its packet's count.
-    pub passes: u32,
-    /// Copies, resubmits and recirculations of one received packet and its descendants.
-    pub descendants: u32,
-    /// Multicast groups.
-    pub groups: usize,
-    /// Clone sessions.
-    pub sessions: usize,
-    /// Classes of service of clone sessions, 1 to 8.
-    pub classes_of_service: u8,
-    /// Replicas of one group or session.
-    pub replicas: usize,
-    /// Groups of one action profile, including one-shot sets.
-    pub profile_groups: usize,
-    /// Sum of member weights in all groups of one action profile.
-    pub profile_weight: usize,
-}
-
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits {
-            table_entries: 1 << 20,
-            array_cells: 1 << 22,
-            parser_states: 256,
-            action_jumps: 1 << 16,
-            passes: 16,
-            descendants: 1 << 12,
-            groups: 1 << 12,
-            sessions: 1 << 10,
-            classes_of_service: 8,
-            replicas: 1 << 10,
-            profile_groups: 1 << 16,
-            profile_weight: 1 << 20,
-        }
-    }
-}
 
 /// A copy of a packet for an egress port.
 #[derive(Debug, Clone)]
@@ -248,60 +203,6 @@ pub struct QueueInfo {
     pub deq_timedelta_us: u32,
     /// Packets in the queue when it left.
     pub deq_qdepth: u32,
-}
-
-/// Why the program or a limit dropped a packet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum DropCause {
-    /// The program dropped it (`mark_to_drop`, or an egress port of 511).
-    Program,
-    /// Its multicast group has no replicas or does not exist.
-    EmptyGroup,
-    /// It visited more parser states than [`Limits::parser_states`].
-    ParserLimit,
-    /// It took more jumps than [`Limits::action_jumps`].
-    JumpLimit,
-    /// It was resubmitted or recirculated more often than [`Limits::passes`].
-    PassLimit,
-    /// Its received packet has [`Limits::descendants`] descendants.
-    DescendantLimit,
-    /// An `assert` or `assume` of the program failed (BMv2 would exit).
-    Assertion,
-}
-
-impl fmt::Display for DropCause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            DropCause::Program => "the program wants it",
-            DropCause::EmptyGroup => "the multicast group has no replicas",
-            DropCause::ParserLimit => "limit of parser states reached",
-            DropCause::JumpLimit => "limit of jumps in actions reached",
-            DropCause::PassLimit => "limit of passes (resubmit, recirculate, egress clone) reached",
-            DropCause::DescendantLimit => "limit of what may come of one packet reached",
-            DropCause::Assertion => "an assertion does not hold",
-        })
-    }
-}
-
-/// The outcome of ingress.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum IngressOutcome {
-    /// The packet itself has at least one copy.
-    Forwarded,
-    /// The packet itself has no copy. Clones may exist.
-    Dropped(DropCause),
-}
-
-/// The outcome of egress.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EgressOutcome {
-    /// The frame is in `out`, for the copy's port.
-    Sent,
-    /// The copy went through ingress again. Its new copies are among `clones`.
-    Recirculated(IngressOutcome),
-    /// The copy is dropped. Clones may exist.
-    Dropped(DropCause),
 }
 
 /// The immutable part of a loaded program.
@@ -521,9 +422,12 @@ named!(Counter, Digest, Meter, Register, TableDeclaration, ValueSet);
 macro_rules! objects {
     ($kind:literal: $type:ty, $all:ident, $one:ident, $one_mut:ident, $ids:ident, $($list:ident).+) => {
         impl Engine {
-            #[doc = concat!("Iterates over all ", $kind, "s of the P4Info, in order of ids.")]
-            pub fn $all(&self) -> impl Iterator<Item = &$type> {
-                self.$ids.values().map(|at| &self.$($list).+[*at])
+            #[doc = concat!("Returns the ", $kind, " with this P4Info id, or with id 0 all of them in order of ids.\n\n# Errors\nThe program has no such object.")]
+            pub fn $all(&self, id: u32) -> Result<Vec<&$type>, ControlError> {
+                match id {
+                    0 => Ok(self.$ids.values().map(|at| &self.$($list).+[*at]).collect()),
+                    id => Ok(vec![self.$one(id)?]),
+                }
             }
 
             #[doc = concat!("Returns the ", $kind, " with this P4Info id.\n\n# Errors\nThe program has no such object.")]
@@ -539,11 +443,11 @@ macro_rules! objects {
     };
 }
 
-objects!("action profile": Profile, profiles, profile, profile_mut, profile_ids, profiles);
-objects!("counter": Counter, counters, counter, counter_mut, counter_ids, state.counters);
-objects!("meter": Meter, meters, meter, meter_mut, meter_ids, state.meters);
-objects!("register": Register, registers, register, register_mut, register_ids, state.registers);
-objects!("value set": ValueSet, value_sets, value_set, value_set_mut, value_set_ids, state.value_sets);
+objects!("action profile": Profile, profiles_of, profile, profile_mut, profile_ids, profiles);
+objects!("counter": Counter, counters_of, counter, counter_mut, counter_ids, state.counters);
+objects!("meter": Meter, meters_of, meter, meter_mut, meter_ids, state.meters);
+objects!("register": Register, registers_of, register, register_mut, register_ids, state.registers);
+objects!("value set": ValueSet, value_sets_of, value_set, value_set_mut, value_set_ids, state.value_sets);
 
 /// Returns positions by P4Info id, without objects that P4Info does not have.
 fn ids(ids: impl Iterator<Item = u32>) -> BTreeMap<u32, usize> {
@@ -555,7 +459,7 @@ fn ids(ids: impl Iterator<Item = u32>) -> BTreeMap<u32, usize> {
 
 fn find(kind: &'static str, ids: &BTreeMap<u32, usize>, id: u32) -> Result<usize, ControlError> {
     ids.get(&id).copied().ok_or_else(|| {
-        let text = format!("{kind} {id:#010x} is not in the P4Info");
+        let text = format!("the program has no {kind} {id:#010x} that the P4Info describes");
         ControlError::new(ErrorKind::NotFound, text)
     })
 }

@@ -26,7 +26,6 @@ pub(super) enum Live {
     Egress,
 }
 
-/// The live metadata of a program.
 pub(super) struct Liveness<'a> {
     fields: Fields<'a>,
     /// At the start of ingress, with all that the parser reads, and of egress; `None` if everything is live.
@@ -123,7 +122,6 @@ impl<'a> Fields<'a> {
             .for_each(|at| to.add(at));
     }
 
-    /// The field that a parameter is.
     fn field(&self, json: &Json) -> Option<usize> {
         match (
             json.get("type")?.as_str()?,

@@ -2,9 +2,6 @@
 
 use std::collections::HashMap;
 
-use super::digest::DigestType;
-use super::table::{ActionScope, MatchKind};
-
 /// A program's objects for the control plane, by the names that p4c's JSON gives them.
 ///
 /// Ids are any numbers but 0; two objects of one kind have two ids.
@@ -134,4 +131,49 @@ pub struct MetadataInfo {
     pub width: u32,
     /// True if the control plane sees another type than the program (P4Runtime §18.1).
     pub is_translated: bool,
+}
+
+/// How a match field is compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MatchKind {
+    /// With one value.
+    Exact,
+    /// With a prefix; the longest wins.
+    Lpm,
+    /// With a value under a mask.
+    Ternary,
+    /// With a lowest and a highest value.
+    Range,
+    /// With one value, or any.
+    Optional,
+}
+
+/// Where a table allows an action.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ActionScope {
+    /// In entries, and as the default action.
+    Everywhere,
+    /// In entries.
+    EntriesOnly,
+    /// As the default action.
+    DefaultOnly,
+}
+
+/// The type of a digest, as the control plane sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DigestType {
+    /// `bit<W>` or `int<W>`, whichever the program's field is.
+    Bits,
+    /// `bool`.
+    Bool,
+    /// An enumeration with a representation, which is sent.
+    EnumValue,
+    /// An enumeration without a representation: the names of its members, in order.
+    Enum(Vec<String>),
+    /// `error`.
+    Error,
+    /// A struct, by its members.
+    Struct(Vec<DigestType>),
+    /// A tuple, by its members.
+    Tuple(Vec<DigestType>),
 }

@@ -10,11 +10,12 @@ use super::action::{Machine, Verdict};
 use super::clone::{Egress, Ingress, replicate};
 use super::code::{Address, NOWHERE, Shared};
 use super::family::Family;
+use super::octets::plural;
 use super::parser::Parsed;
 use super::phv::Phv;
 use super::pre::Replica;
 use super::standard::{DROP_PORT, InstanceType};
-use super::trace::{Origin, plural};
+use super::trace::{Origin, Recorder};
 use super::{Copy, DropCause, EgressOutcome, Engine, IngressOutcome, Packet, Program, QueueInfo};
 
 /// The state with which a packet starts ingress.
@@ -37,6 +38,24 @@ enum End {
         fields: usize,
         family: Family,
     },
+}
+
+impl Engine {
+    /// Starts recording.
+    pub fn record(&mut self, mut recorder: Box<Recorder>) {
+        recorder.symbols = self.program.symbols.clone();
+        self.state.trace = Some(recorder);
+    }
+
+    /// Returns the active recorder.
+    pub fn recorder(&mut self) -> Option<&mut Recorder> {
+        self.state.trace.as_deref_mut()
+    }
+
+    /// Ends recording and returns the recorder of [`Engine::record`].
+    pub fn recorded(&mut self) -> Option<Box<Recorder>> {
+        self.state.trace.take()
+    }
 }
 
 impl Engine {
@@ -138,7 +157,7 @@ impl Engine {
         let mut phv = self.acquire();
         let standard = &self.program.standard;
         if let Some((kept, fields)) = &start.kept {
-            keep(&self.program.field_lists[*fields], kept, &mut phv);
+            phv.keep(&self.program.field_lists[*fields], kept);
         }
         if let Some(port) = start.port {
             standard.ingress_port.set(&mut phv, u64::from(port));
@@ -488,12 +507,4 @@ impl Engine {
 
 /// Largest number of header vectors, and of packets, kept for reuse.
 const MAX_POOL: usize = 4096;
-/// Largest payload buffer kept for reuse.
 const MAX_KEPT: usize = 1 << 14;
-
-/// Copies fields from one header vector to another.
-pub(super) fn keep(fields: &[super::bits::Slot], from: &Phv, to: &mut Phv) {
-    for slot in fields {
-        slot.copy_to(&from.bytes, *slot, &mut to.bytes);
-    }
-}

@@ -1,10 +1,7 @@
 //! A packet's headers and metadata: one byte buffer in the program's [`Layout`].
 
-use super::bits::{NEAR, word_at};
-use super::layout::{Layout, Shape, Stack};
-
-/// Bytes at the start of the buffer for operands and intermediate results of operations.
-pub(super) const WORK: usize = 320 * 8;
+use super::bits::{NEAR, Slot, word_at};
+use super::layout::{Layout, Shape, Stack, WORK};
 
 /// The first words of the buffer: operands of an instruction, or the key of a lookup.
 pub(super) const OPERANDS: usize = 8;
@@ -15,6 +12,13 @@ pub(super) struct Phv {
 }
 
 impl Phv {
+    /// Copies fields from another header vector.
+    pub fn keep(&mut self, fields: &[Slot], from: &Phv) {
+        for slot in fields {
+            slot.copy_to(&from.bytes, *slot, &mut self.bytes);
+        }
+    }
+
     /// A header vector with any content.
     pub fn new(layout: &Layout) -> Phv {
         Phv {

@@ -11,7 +11,6 @@ use super::table::{Next, Table};
 
 #[derive(Debug)]
 pub(super) enum Node {
-    /// A table, by its position.
     Table(usize),
     Condition {
         test: Test,
@@ -34,7 +33,6 @@ pub(super) struct Flow {
     pub egress: Next,
 }
 
-/// Positions of the nodes of one pipeline by name.
 pub(super) struct NodeNames<'a> {
     at: String,
     names: HashMap<&'a str, usize>,

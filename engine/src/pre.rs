@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::Limits;
 use super::error::{ControlError, ErrorKind};
+use super::limits::Limits;
 
 /// One copy of a packet: its egress port and replication id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -62,9 +62,14 @@ impl Pre {
         }
     }
 
-    /// Returns the replicas of one group.
     pub(super) fn group(&self, id: u32) -> Option<&[Replica]> {
         self.groups.all.get(&id).map(Vec::as_slice)
+    }
+
+    /// Iterates over ids and replicas of all groups.
+    pub fn groups(&self) -> impl Iterator<Item = (u32, &[Replica])> {
+        let groups = self.groups.all.iter();
+        groups.map(|(id, replicas)| (*id, replicas.as_slice()))
     }
 
     /// Adds a group. Ids are 1..=65535, the values of `standard_metadata.mcast_grp`.
@@ -84,7 +89,6 @@ impl Pre {
         self.groups.delete(id)
     }
 
-    /// Returns one clone session.
     pub(super) fn session(&self, id: u32) -> Option<&CloneSession> {
         self.sessions.all.get(&id)
     }
@@ -122,7 +126,6 @@ impl Pre {
 }
 
 impl<T> Objects<T> {
-    /// Checks the id and replicas of an object.
     fn check(&self, id: u32, replicas: &[Replica]) -> Result<(), ControlError> {
         let (kind, max_id) = (self.kind, self.max_id);
         if id == 0 || id > max_id {

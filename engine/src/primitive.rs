@@ -9,7 +9,7 @@ use super::compile::Scope;
 use super::error::LoadError;
 use super::json::{self, Term};
 use super::layout::Layout;
-use super::trace::plural;
+use super::octets::plural;
 
 /// Positions of the objects that primitives name.
 pub(super) struct Names<'a> {

@@ -80,7 +80,6 @@ impl Register {
         Ok(())
     }
 
-    /// Returns one cell's number.
     fn value(&self, index: u64) -> Result<BigInt, ControlError> {
         let cell = self.find(index)?.with_sign(self.signed);
         Ok(cell.load_big(&self.bytes))
@@ -108,7 +107,6 @@ impl Register {
         self.cell(index).ok_or_else(|| self.outside(index))
     }
 
-    /// The first byte of a cell.
     #[inline(always)]
     fn start(&self, index: u64) -> Option<usize> {
         let index = usize::try_from(index).ok().filter(|i| *i < self.size)?;

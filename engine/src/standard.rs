@@ -9,7 +9,6 @@ use super::phv::Phv;
 /// The port that drops (simple_switch's default).
 pub(super) const DROP_PORT: u16 = 511;
 
-/// `standard_metadata.instance_type`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum InstanceType {
     Normal = 0,
@@ -20,10 +19,8 @@ pub(super) enum InstanceType {
     Resubmitted = 6,
 }
 
-/// A field of the architecture.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Field {
-    /// The program does not have it.
     Absent,
     /// A machine word; the mask has the field's bits.
     Word(u16, u64),

@@ -3,7 +3,9 @@
 use super::bits::Slot;
 use super::error::{ControlError, ErrorKind};
 use super::p4info::FieldInfo;
-use super::table::{FieldMatch, Key, KeyField, Matcher, Owner};
+use super::table::entry::FieldMatch;
+use super::table::key::{Key, KeyField, Owner};
+use super::table::matcher::Matcher;
 
 /// A parser value set. It starts empty. BMv2 compares all of its fields exactly.
 #[derive(Debug)]

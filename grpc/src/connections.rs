@@ -16,6 +16,8 @@ use nix::sys::resource::{Resource, getrlimit};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, sleep_until};
 
+use crate::fair::Origin;
+
 /// Time in which a connection must carry its first request.
 pub const FIRST_REQUEST: Duration = Duration::from_secs(10);
 
@@ -159,6 +161,15 @@ pub struct Peer {
 }
 
 impl Peer {
+    /// Returns the origin of the connection's requests.
+    pub fn origin(&self) -> Origin {
+        let open = self.connections.lock();
+        Origin {
+            address: open.entries.get(&self.serial).and_then(|it| it.from),
+            connection: self.serial,
+        }
+    }
+
     /// Records a request, which is in progress until the result is dropped. None if it is the first one, and only places for operators
     /// are left, or another connection has got the place.
     pub fn asks(&self, is_operator: bool) -> Option<InProgress> {

@@ -2,6 +2,7 @@
 //!
 //! - `calls` (feature `server`): limits on calls.
 //! - `connections`, `server` (feature `server`): HTTP servers, and limits on their connections.
+//! - `fair` (feature `server`): limits on calls in progress that clients share.
 //! - `receive` (feature `server`): limits on requests that are being received.
 //! - [`tls`]: certificate and key files, and TLS configurations.
 //! - [`transport`]: endpoints, and texts of connection errors.
@@ -10,6 +11,8 @@
 pub mod calls;
 #[cfg(feature = "server")]
 pub mod connections;
+#[cfg(feature = "server")]
+pub mod fair;
 mod reasons;
 #[cfg(feature = "server")]
 pub mod receive;

@@ -54,7 +54,7 @@ pub trait Serve: Clone + Send + Sync + 'static {
     ) -> impl Future<Output = Response<Self::Body>> + Send;
 }
 
-/// gRPC services without access control.
+/// gRPC services without access control. Requests have their [`Origin`](crate::fair::Origin) among their extensions.
 #[derive(Clone)]
 pub struct Services {
     routes: Routes,
@@ -81,11 +81,12 @@ impl Serve for Services {
         mut self,
         room: Self::Client,
         peer: Peer,
-        request: Request<Incoming>,
+        mut request: Request<Incoming>,
     ) -> Response<Self::Body> {
         let Some(in_progress) = peer.asks(true) else {
             return Status::unavailable("the connection has ended; connect again").into_http();
         };
+        request.extensions_mut().insert(peer.origin());
         // Nobody closes the semaphore.
         let _permit = room.acquire().await;
         let Ok(answer) = self.routes.call(request).await;

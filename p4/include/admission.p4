@@ -1,9 +1,9 @@
 // Admission: an Ultima packet passes only if an entry has its port, job,
 // epoch, rank and address, and, unless it goes to the job's group, if its destination is a member.
 //
-// Each such packet is counted here once. What is received then takes one way, and for each job
+// Each Ultima packet counts once here. For each job
 //     received = replicated + unicast + reflected + undeliverable
-// where `undeliverable` had no time to live left, no group, or no route.
+// where `undeliverable` packets have no time to live left, no group, or no route.
 
 control Admission(inout headers_t hdr, inout metadata_t meta) {
     COUNTER(MAX_JOBS) received;   // admitted, by job index
@@ -48,8 +48,7 @@ control Admission(inout headers_t hdr, inout metadata_t meta) {
     bit<16> lacking_room = 0;
     bit<16> before_udp = 0;
 
-    // Subtracted and not compared, in an action of its own: chips subtract before they decide, and do not compare numbers of
-    // this size.
+    // An action of its own subtracts: Tofino subtracts before it evaluates conditions, and does not compare numbers of 16 bits.
     action measure() {
         lacking = ULTIMA_MIN_UDP_LENGTH |-| hdr.udp.length;
         lacking_room = ULTIMA_MIN_UDP_LENGTH + REPORT_LENGTH |-| hdr.udp.length;
@@ -58,19 +57,19 @@ control Admission(inout headers_t hdr, inout metadata_t meta) {
 
     apply {
         measure();
-        // First: whose it is decides whether it counts as refused only, or as lost on its way, too.
+        // First: `upstream` needs the source index of rejected packets, too.
         if (hdr.ultima.isValid()) {
             source.apply();
         } else {
             reject();
         }
         if (meta.drop == 1) {
-            // Nobody may send it.
+            // Rejected above.
         } else if (hdr.ipv4.more_fragments == 1 || lacking != 0 || before_udp != IPV4_LENGTH) {
-            // Cut short, longer than what IPv4 carries, or to be completed by fragments that no rule can judge.
+            // Too short, longer than the IPv4 packet, or a first fragment.
             reject();
         } else if (hdr.ultima.kind == KIND_PROBE) {
-            // Goes back to where it came from, whatever it is addressed to.
+            // A PROBE returns to its source, whatever its destination.
             if (meta.source_index == 0 || !hdr.report.isValid() || lacking_room != 0) {
                 reject();
             }

@@ -1,5 +1,4 @@
-// How long a packet's receivers will still wait for it: less by what it spent here. Data that nobody waits for any
-// more is late.
+// Subtracts the time in this switch from a packet's budget. Data whose budget is used up is late.
 
 control Budget(inout headers_t hdr, inout metadata_t meta) {
     apply {
@@ -7,11 +6,11 @@ control Budget(inout headers_t hdr, inout metadata_t meta) {
             bit<32> left = hdr.ultima.budget |-| meta.residence;
             hdr.ultima.budget = left;
         }
-        // What an earlier switch cut was lost there, and says why.
+        // An earlier switch has reported why a trimmed packet is lost.
         if (hdr.ultima.budget == 0 && meta.is_data == 1 && hdr.ultima.trimmed == 0) {
             meta.late = 1;
         }
-        // What came without values has none to lose.
+        // A packet without payload loses nothing.
         if (hdr.ultima.budget == 0 && meta.can_be_cut == 1) {
             meta.cause = CAUSE_LATE;
         }

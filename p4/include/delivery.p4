@@ -1,12 +1,12 @@
 // Egress: every copy is addressed to its rank (RID = rank); the sender's own copy is dropped here.
 //
-// What comes here is counted once, sent or dropped. A switch whose queues dropped nothing has counted
+// Each packet counts once here, sent or dropped. If no queue drops packets, each job has
 //     delivered + own_copy + unknown_rank = replicated * replicas of the group + unicast + reflected
-// for each job; what the left side lacks was dropped between ingress and egress.
+// A difference is the number of packets dropped between ingress and egress.
 
 control Delivery(inout headers_t hdr, inout metadata_t meta) {
     COUNTER(MAX_JOBS) delivered;      // copies and unicast packets sent out, by job index
-    COUNTER(MAX_JOBS) own_copy;       // copies dropped because they would return to where they came from
+    COUNTER(MAX_JOBS) own_copy;       // copies dropped because they would return to their source
     COUNTER(MAX_JOBS) unknown_rank;   // copies dropped because this switch doesn't know their rank
 
     // The UDP checksum covers the addresses of the pseudo-header (RFC 768).
@@ -16,7 +16,7 @@ control Delivery(inout headers_t hdr, inout metadata_t meta) {
         hdr.udp.dst_port = dst_port;
     }
 
-    // A copy whose rank this switch doesn't know has no address to go to.
+    // The switch does not know the copy's rank.
     action no_address() {
         meta.drop = 1;
     }

@@ -37,7 +37,7 @@ header ipv4_h {
 }
 
 // The fields of an IPv4 header that its checksum covers.
-#define IPV4_SUMMED(IPV4) { \
+#define IPV4_CHECKSUM_FIELDS(IPV4) { \
     IPV4.version, IPV4.ihl, IPV4.tos, IPV4.total_length, IPV4.identification, IPV4.reserved, IPV4.dont_fragment, \
     IPV4.more_fragments, IPV4.fragment_offset, IPV4.ttl, IPV4.protocol, IPV4.src_addr, IPV4.dst_addr }
 
@@ -83,23 +83,23 @@ header ultima_h {
     bit<32> echoed;
 }
 
-// The switch's answer to a PROBE, written where the PROBE left room.
+// The switch's answer to a PROBE, which it writes into the PROBE's room for it.
 header report_h {
-    bit<16> port;            // where it came in and goes out again: the counts are this port's
-    bit<16> known;           // 1 if the switch still counts the operation asked for, else 0
-    bit<32> sent;            // data packets of the operation that left the port, cut ones too
-    bit<32> trimmed;         // those cut because the port could not carry them
-    bit<32> late;            // those whose time was over
-    bit<32> upstream_lost;   // packets of the one who asks that were lost on the way to here
+    bit<16> port;            // the port at which the PROBE arrived and leaves; the counts are of this port
+    bit<16> known;           // 1 if the switch has counts of the PROBE's operation, else 0
+    bit<32> sent;            // data packets of the operation that left the port, trimmed or not
+    bit<32> trimmed;         // those trimmed because the port could not carry them
+    bit<32> late;            // those whose budget was used up
+    bit<32> upstream_lost;   // packets of the PROBE's source that were lost before this switch
 }
 
-// The digest about an operation that lost too much, sent once for each place of the loss.
+// The digest about an operation whose losses reach the job's threshold, one for each hop that lost.
 struct operation_loss_t {
     bit<16> job;
     bit<16> epoch;
     bit<32> step;
     bit<16> bucket;
-    bit<16> source_rank;     // of the packet that made it too much; for upstream losses whose packets are lost
+    bit<16> source_rank;     // of the packet that reached the threshold; for upstream losses, of the lost packets
     bit<16> port;            // the egress port that lost; for upstream losses the ingress port
     bit<32> trimmed;
     bit<32> late;
@@ -115,40 +115,39 @@ struct headers_t {
     report_h   report;
 }
 
-// What control blocks know of the packet beside its headers. The first group mirrors the target's
-// intrinsic metadata: only the top file touches that.
+// The metadata of control blocks. The first group copies the target's intrinsic metadata, which only the top file accesses.
 struct metadata_t {
     bit<9>  ingress_port;
     bit<9>  egress_port;
-    bit<16> rid;            // egress: which replica of its group this copy is
-    bit<32> residence;      // egress: ticks since the packet came in
-    bit<32> queue_time;     // egress: ticks in the queue that it has left
-    bit<1>  bad_checksum;   // the IPv4 header's does not match
-    bit<1>  malformed;      // ingress: it is none that may be judged by its headers
+    bit<16> rid;            // egress: the copy's replication id
+    bit<32> residence;      // egress: ticks since the packet arrived
+    bit<32> queue_time;     // egress: ticks in the queue
+    bit<1>  bad_checksum;   // the IPv4 header checksum is wrong
+    bit<1>  malformed;      // ingress: its headers cannot be trusted
     bit<1>  drop;
-    bit<1>  unrouted;       // ingress: it has no way to go
+    bit<1>  unrouted;       // ingress: it has no route
     bit<16> group;          // the multicast group to copy to, or NO_GROUP
 
     bit<1>  is_ultima;      // magic and version match, whether or not the whole header is there
-    bit<1>  is_data;        // of a kind that carries a slot's values: only such a packet can be late, and be cut
-    bit<1>  names_operation;   // its step and bucket are those of an operation that is under way
+    bit<1>  is_data;        // of a kind that carries a slot's values: only such a packet can be late or trimmed
+    bit<1>  names_operation;   // its step and bucket name a running operation
     bit<16> header_length;  // of data: bytes of the datagram up to its payload, UDP header included
-    bit<1>  replicated;     // ordered to a group in ingress
+    bit<1>  replicated;     // ingress sends it to a multicast group
     bit<1>  reflected;      // a PROBE on its way back
-    bit<16> job_index;      // where this job's counts stand; 0: a job that this switch doesn't know
-    bit<16> source_index;   // where this source's losses stand; 0: its host is linked to another switch
-    bit<16> share;          // egress: where the counts of job and port stand; 0: this switch has none
-    bit<32> gap;            // packets of this source that its number shows to be missing
+    bit<16> job_index;      // index of the job's counters; 0: unknown job
+    bit<16> source_index;   // index of the source's loss registers; 0: its host is linked to another switch
+    bit<16> share;          // egress: index of the counters of job and port; 0: none
+    bit<32> gap;            // missing packet numbers before this one
     bit<32> upstream_lost;  // packets of this source that were lost before this switch
     bit<32> loss_threshold; // losses of an operation at which the controller gets a digest; 0: never
     bit<2>  cause;          // egress: CAUSE_LATE or CAUSE_TRIMMED if the packet's values are lost here
     METER_COLOR share_color;   // egress
     METER_COLOR port_color;
-    bit<1>  can_be_cut;     // egress: it has a payload that may be
-    bit<1>  late;           // egress: nobody waits for it, and no switch before has cut it
+    bit<1>  can_be_cut;     // egress: it has a payload that may be trimmed
+    bit<1>  late;           // egress: its budget is used up, and no earlier switch has trimmed it
     bit<1>  marked;         // egress: a queue is over its marking threshold
 
-    // The digest for the controller. Ingress finds a source's losses itself; those of a port come from egress.
+    // The digest for the controller. Ingress finds a source's losses; a port's losses come from egress.
     bit<1>  notify;
     bit<32> notify_upstream;
     bit<32> notify_step;

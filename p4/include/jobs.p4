@@ -1,5 +1,5 @@
-// Which job a packet belongs to: where its counts stand, which group its multicast goes to, and how many
-// losses of one operation the controller wants to hear of.
+// The job of a packet: the index of its counters, its multicast group, and the number of lost packets of one operation at which
+// the controller gets a digest.
 
 control Jobs(inout headers_t hdr, inout metadata_t meta) {
     action set_job(bit<16> index, bit<16> group, bit<32> loss_threshold) {

@@ -6,7 +6,7 @@
 // late packets of the older one do the same.
 
 // The operation's cell.
-#define CELL (meta.share[11:0] ++ (hdr.ultima.step[3:0] ^ hdr.ultima.bucket[3:0]))
+#define OPERATION_CELL (meta.share[11:0] ++ (hdr.ultima.step[3:0] ^ hdr.ultima.bucket[3:0]))
 
 control Operations(inout headers_t hdr, inout metadata_t meta) {
     // By share and slot.
@@ -124,13 +124,13 @@ control Operations(inout headers_t hdr, inout metadata_t meta) {
     apply {
         // No program reads the window of share 0, and counting there saves a condition for each step.
         name_operation();
-        other_member = take_membership.execute(CELL);
+        other_member = take_membership.execute(OPERATION_CELL);
         if (meta.is_data == 0) {
-            ahead = look_at_operation.execute(CELL);
+            ahead = look_at_operation.execute(OPERATION_CELL);
         } else if (other_member == 1) {
-            ahead = begin_operation.execute(CELL);
+            ahead = begin_operation.execute(OPERATION_CELL);
         } else {
-            ahead = take_operation.execute(CELL);
+            ahead = take_operation.execute(OPERATION_CELL);
         }
         if (other_member == 0 && ahead == 0) {
             meta.counted = 1;
@@ -138,19 +138,19 @@ control Operations(inout headers_t hdr, inout metadata_t meta) {
             meta.begun = 1;
         }
         if (meta.counted == 1) {
-            sent_now = add_sent.execute(CELL);
+            sent_now = add_sent.execute(OPERATION_CELL);
         } else if (meta.begun == 1) {
-            sent_now = begin_sent.execute(CELL);
+            sent_now = begin_sent.execute(OPERATION_CELL);
         }
         if (meta.counted == 1) {
-            meta.trimmed_now = add_trimmed.execute(CELL);
+            meta.trimmed_now = add_trimmed.execute(OPERATION_CELL);
         } else if (meta.begun == 1) {
-            meta.trimmed_now = begin_trimmed.execute(CELL);
+            meta.trimmed_now = begin_trimmed.execute(OPERATION_CELL);
         }
         if (meta.counted == 1) {
-            meta.late_now = add_late.execute(CELL);
+            meta.late_now = add_late.execute(OPERATION_CELL);
         } else if (meta.begun == 1) {
-            meta.late_now = begin_late.execute(CELL);
+            meta.late_now = begin_late.execute(OPERATION_CELL);
         }
         if (meta.share != 0 && (meta.counted == 1 || meta.begun == 1)) {
             meta.notify_threshold = meta.loss_threshold;

@@ -4,7 +4,7 @@
 // The registers need no lock: a share is one job at one port, and BMv2 runs all packets of an egress port in one thread.
 
 control Operations(inout headers_t hdr, inout metadata_t meta) {
-    // By share and slot: the operation that the cell counts, as operation_id has it, and its data packets that left the port.
+    // By share and slot: the operation that the cell counts, and its data packets that left the port.
     register<bit<64>>(MAX_SHARES << WINDOW_BITS) operation;
     register<bit<32>>(MAX_SHARES << WINDOW_BITS) sent;
     register<bit<32>>(MAX_SHARES << WINDOW_BITS) trimmed;
@@ -23,7 +23,7 @@ control Operations(inout headers_t hdr, inout metadata_t meta) {
         if (meta.share != 0 && (meta.is_data == 1 || meta.reflected == 1)) {
             bit<32> cell = ((bit<32>)meta.share << WINDOW_BITS) + (bit<32>)(hdr.ultima.step[3:0] ^ hdr.ultima.bucket[3:0]);
             // The lower half of the step is enough to tell the operations of a window apart.
-            bit<64> named = hdr.ultima.job ++ hdr.ultima.epoch ++ hdr.ultima.step[15:0] ++ hdr.ultima.bucket;
+            bit<64> id = hdr.ultima.job ++ hdr.ultima.epoch ++ hdr.ultima.step[15:0] ++ hdr.ultima.bucket;
             bit<64> counted;
             operation.read(counted, cell);
             bit<32> packets = 0;
@@ -31,9 +31,9 @@ control Operations(inout headers_t hdr, inout metadata_t meta) {
             bit<32> packets_late = 0;
             // A newer operation takes the cell, and so does one more than a window of steps older: its job has started again.
             // Late packets of an older operation do not count.
-            bool is_new = meta.is_data == 1 && (counted[63:32] != named[63:32]
-                || counted[31:0] - named[31:0] > 32w1 << (16 + WINDOW_BITS));
-            if (counted == named) {
+            bool is_new = meta.is_data == 1 && (counted[63:32] != id[63:32]
+                || counted[31:0] - id[31:0] > 32w1 << (16 + WINDOW_BITS));
+            if (counted == id) {
                 sent.read(packets, cell);
                 if (meta.reflected == 1 || meta.cause != CAUSE_NONE) {
                     trimmed.read(packets_trimmed, cell);
@@ -41,14 +41,14 @@ control Operations(inout headers_t hdr, inout metadata_t meta) {
                 }
             }
             if (is_new) {
-                operation.write(cell, named);
+                operation.write(cell, id);
                 trimmed.write(cell, 0);
                 late.write(cell, 0);
-                counted = named;
+                counted = id;
             }
             if (meta.reflected == 1) {
-                report(counted == named ? 16w1 : 0, packets, packets_trimmed, packets_late);
-            } else if (counted == named) {
+                report(counted == id ? 16w1 : 0, packets, packets_trimmed, packets_late);
+            } else if (counted == id) {
                 sent.write(cell, packets + 1);
                 if (meta.cause == CAUSE_LATE) {
                     packets_late = packets_late + 1;

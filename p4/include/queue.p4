@@ -1,9 +1,9 @@
-// What an egress port can carry: beyond it Ultima's data is trimmed, and all that understands it is marked.
+// Congestion at an egress port: trims Ultima's data, and marks packets with an ECN-capable transport.
 //
-// Three measures, each by itself: how long the packet was queued; a virtual queue of the job's share; one of the port.
+// Three independent measures: the packet's queue time, a virtual queue of the job's share, and one of the port.
 // A virtual queue is a meter: it fills with the bytes of each packet, drains at the meter's rate, marks over its committed
-// burst and trims over its peak burst. A red packet does not fill it, so what is cut takes nothing from the rest; the
-// port's is asked last, so that a job over its share takes nothing from the port.
+// burst and trims over its peak burst. A red packet does not fill it, so trimmed packets take no capacity. The port's
+// meter runs last, so that a job over its share takes no capacity of the port.
 
 control Queue(inout headers_t hdr, inout metadata_t meta) {
     METER(MAX_SHARES) share_rate;   // by share

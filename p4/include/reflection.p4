@@ -1,4 +1,4 @@
-// A PROBE goes back to its source out of the port that it came in by; what egress counts there it writes into it.
+// A PROBE returns to its source through its ingress port. Egress writes that port's counts into it.
 
 control Reflection(inout headers_t hdr, inout metadata_t meta) {
     COUNTER(MAX_JOBS) reflected;   // by job index

@@ -1,6 +1,6 @@
 // Plain IPv4 forwarding, for Ultima's unicast and for everything else that shares the fabric.
 
-// Takes one off the time to live of all that is forwarded, copies included, so that no loop lasts.
+// Decrements the time to live of all forwarded packets, copies included, so that loops end.
 control TimeToLive(inout headers_t hdr, inout metadata_t meta) {
     action expire() {
         meta.drop = 1;

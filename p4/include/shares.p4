@@ -1,4 +1,4 @@
-// A job's share of an egress port: where its counts, its meter and its operations stand.
+// A job's share of an egress port: the index of its counters, meter and operations.
 
 control Shares(inout headers_t hdr, inout metadata_t meta) {
     action set_share(bit<16> index) {
@@ -24,12 +24,12 @@ control Shares(inout headers_t hdr, inout metadata_t meta) {
     }
 }
 
-// What left a port of a job's packets, and what of it was lost there.
+// Counts a job's packets that left a port, and those that lost their payload there.
 control ShareCounts(inout headers_t hdr, inout metadata_t meta) {
-    COUNTER(MAX_SHARES) sent;      // all that left, cut or not
+    COUNTER(MAX_SHARES) sent;      // all that left, trimmed or not
     COUNTER(MAX_SHARES) late;
     COUNTER(MAX_SHARES) trimmed;
-    COUNTER(MAX_SHARES) cut_sealed;   // those of both that kept digest and tag
+    COUNTER(MAX_SHARES) cut_sealed;   // those of both that keep payload digest and header tag
 
     apply {
         COUNT(sent, meta.share);

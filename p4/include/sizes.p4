@@ -1,5 +1,5 @@
-// How large tables and arrays are: the same on every target, so that a job that fits one fits the others. What a Tofino has room
-// for is in docs/tofino.md.
+// Sizes of tables and arrays: the same on every target, so that a job that fits one fits the others. docs/tofino.md has the room
+// of a Tofino.
 
 const bit<32> MAX_PORTS        = 512;
 const bit<32> MAX_JOBS         = 1024;

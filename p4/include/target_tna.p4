@@ -7,12 +7,12 @@
 #include <t2na.p4>
 #endif
 
-// Bytes of the frame check sequence, which the chip counts and v1model's frames do not have. The top file sets BYTES_BESIDE_FRAME,
+// Bytes of the frame check sequence, which the chip counts and v1model's frames do not have. The top file sets NON_FRAME_BYTES,
 // the bytes to subtract: in egress also those of the header that ingress put in front.
 #define FCS_LENGTH 4
 
 #define COUNTER(SIZE) Counter<bit<64>, bit<16>>(SIZE, CounterType_t.PACKETS_AND_BYTES)
-#define COUNT(NAME, INDEX) NAME.count(index = (bit<16>)(INDEX), adjust_byte_count = BYTES_BESIDE_FRAME)
+#define COUNT(NAME, INDEX) NAME.count(index = (bit<16>)(INDEX), adjust_byte_count = NON_FRAME_BYTES)
 
 #define COUNTER_OF_PACKETS(SIZE) Counter<bit<32>, bit<16>>(SIZE, CounterType_t.PACKETS)
 #define COUNT_PACKET(NAME, INDEX) NAME.count(INDEX)
@@ -21,31 +21,14 @@
 #define METER_COLOR bit<8>
 #define METER(SIZE) Meter<bit<16>>(SIZE, MeterType_t.BYTES)
 #define METER_EXECUTE(NAME, INDEX, COLOR) \
-    COLOR = NAME.execute(index = (bit<16>)(INDEX), adjust_byte_count = BYTES_BESIDE_FRAME)
+    COLOR = NAME.execute(index = (bit<16>)(INDEX), adjust_byte_count = NON_FRAME_BYTES)
 
 const bit<8> METER_GREEN = 0;
 const bit<8> METER_RED   = 3;
 
 #define REGISTER(TYPE, SIZE) Register<TYPE, bit<16>>(SIZE)
 
-#define LARGER(A, B) max(A, B)
-
-// Parser and deparser update checksums: the parser subtracts the words that egress may rewrite, and the deparser adds their new
-// values. The other words stay covered.
-#define CHECKSUMS Checksum() ipv4_sum; Checksum() udp_sum;
-#define CHECKSUM_OF_IPV4 \
-    ipv4_sum.add(hdr.ipv4); \
-    meta.bad_checksum = (bit<1>)ipv4_sum.verify(); \
-    udp_sum.subtract({ hdr.ipv4.dst_addr });
-#define CHECKSUM_OF_UDP udp_sum.subtract({ hdr.udp.dst_port, hdr.udp.checksum });
-#define CHECKSUM_OF_ULTIMA \
-    udp_sum.subtract({ hdr.ultima.version, hdr.ultima.kind, hdr.ultima.trimmed, hdr.ultima.late, \
-        hdr.ultima.congestion, hdr.ultima.hops, hdr.ultima.budget, hdr.ultima.path_queue });
-#define CHECKSUM_OF_REPORT \
-    udp_sum.subtract({ hdr.report.port, hdr.report.known, hdr.report.sent, hdr.report.trimmed, \
-        hdr.report.late, hdr.report.upstream_lost }); \
-    udp_sum.subtract_all_and_deposit(meta.rest_of_sum);
-#define CHECKSUM_WITHOUT_REPORT udp_sum.subtract_all_and_deposit(meta.rest_of_sum);
+#define MAX(A, B) max(A, B)
 
 // Inputs of register actions in upstream_tna.p4.
 struct source_numbers_t {
@@ -70,12 +53,12 @@ struct source_numbers_t {
     bit<32> trimmed_now;   /* egress: the operation's losses here so far */ \
     bit<32> late_now; \
     bit<32> notify_threshold; \
-    bit<8>  mirrored_as;   /* egress: CUT or LOSS */ \
+    bit<8>  mirrored_as;   /* egress: EGRESS_TRIMMED or EGRESS_LOSS */ \
     MirrorId_t session;    /* egress: the mirror session */
 
 // The metadata that egress gets from ingress; metadata_t itself does not cross.
 header bridge_h {
-    bit<8>  what;            // PACKET
+    bit<8>  what;            // EGRESS_PACKET
     bit<1>  replicated;
     bit<1>  reflected;
     @padding bit<5> pad;
@@ -90,7 +73,7 @@ header bridge_h {
 
 // In front of a mirrored packet: its operation's losses at the egress port.
 header loss_h {
-    bit<8>  what;            // CUT or LOSS
+    bit<8>  what;            // EGRESS_TRIMMED or EGRESS_LOSS
     bit<16> port;
     bit<32> trimmed;
     bit<32> late;
@@ -98,38 +81,38 @@ header loss_h {
 }
 
 // Kinds of packets in egress: the first byte in front of the frame.
-const bit<8> PACKET = 1;   // from ingress
-const bit<8> CUT    = 2;   // mirrored without its payload, on its way out
-const bit<8> LOSS   = 3;   // mirrored again, on its way to ingress, which sends the digest
+const bit<8> EGRESS_PACKET  = 1;   // from ingress
+const bit<8> EGRESS_TRIMMED = 2;   // mirrored without its payload, on its way out
+const bit<8> EGRESS_LOSS    = 3;   // mirrored again, on its way to ingress, which sends the digest
 
-const MirrorType_t MIRROR_CUT  = 1;
+const MirrorType_t MIRROR_TRIMMED  = 1;
 const MirrorType_t MIRROR_LOSS = 2;
 const DigestType_t DIGEST_LOSS = 1;
 
 // The queue time of a packet in nanoseconds. Tofino 1's own value wraps after 262 us, so there it is the whole time between the
 // parsers of ingress and egress.
 #if __TARGET_TOFINO__ == 1
-#define QUEUED(INTRINSIC, BETWEEN_PARSERS) BETWEEN_PARSERS
+#define QUEUE_TIME(INTRINSIC, BETWEEN_PARSERS) BETWEEN_PARSERS
 #else
-#define QUEUED(INTRINSIC, BETWEEN_PARSERS) INTRINSIC.deq_timedelta
+#define QUEUE_TIME(INTRINSIC, BETWEEN_PARSERS) INTRINSIC.deq_timedelta
 #endif
 
-// Mirrors the packet as egress leaves it. Tofino 1 always does; Tofino 2 needs a flag.
+// Mirrors the packet with the changes that egress has made. Tofino 1 always does; Tofino 2 needs a flag.
 #if __TARGET_TOFINO__ == 1
-#define MIRROR_AS_IT_LEAVES(TO_DEPARSER)
+#define MIRROR_REWRITTEN(TO_DEPARSER)
 #else
-#define MIRROR_AS_IT_LEAVES(TO_DEPARSER) TO_DEPARSER.mirror_io_select = 1
+#define MIRROR_REWRITTEN(TO_DEPARSER) TO_DEPARSER.mirror_io_select = 1
 #endif
 
-// A port without a session trims nothing.
-#define CUT_HAS_A_WAY (meta.session != 0)
+// A port without a mirror session trims nothing.
+#define CAN_TRIM (meta.session != 0)
 
 // The mirror session of packets that report a loss. The controller gives it a recirculating port.
 const MirrorId_t LOSS_SESSION = 1;
 
 // The port of each pipe that brings loss reports back into ingress.
 #if __TARGET_TOFINO__ == 1
-const bit<7> RECIRCULATING_PORT = 68;
+const bit<7> RECIRCULATION_PORT = 68;
 #else
-const bit<7> RECIRCULATING_PORT = 6;
+const bit<7> RECIRCULATION_PORT = 6;
 #endif

@@ -15,7 +15,7 @@
 const bit<2> METER_GREEN = 0;
 const bit<2> METER_RED   = 2;
 
-#define LARGER(A, B) ((A) > (B) ? (A) : (B))
+#define MAX(A, B) ((A) > (B) ? (A) : (B))
 
 // standard_metadata.instance_type of simple_switch.
 const bit<32> INSTANCE_EGRESS_CLONE = 2;
@@ -27,17 +27,11 @@ const bit<32> LOSS_SESSION = 1;
 #define LOSS_FIELDS 1
 #define LOSS_FIELD @field_list(LOSS_FIELDS)
 
-// v1model trims a packet in place.
-#define CUT_HAS_A_WAY true
+// v1model truncates a packet in place.
+#define CAN_TRIM true
 
-// Tofino's parser needs these for checksums and metadata.
+// metadata_t has no fields for this target alone.
 #define TARGET_METADATA
-#define CHECKSUMS
-#define CHECKSUM_OF_IPV4
-#define CHECKSUM_OF_UDP
-#define CHECKSUM_OF_ULTIMA
-#define CHECKSUM_OF_REPORT
-#define CHECKSUM_WITHOUT_REPORT
 
 // Bytes of an Ethernet header.
 const bit<32> ETHERNET_LENGTH = 14;

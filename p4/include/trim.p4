@@ -1,7 +1,7 @@
-// A data packet that is late, or that its port cannot carry, goes on without its payload: its receiver knows at once
-// that this slot will not come, and which it is.
+// Trims data packets that are late or that the port cannot carry: they continue without payload, so that the receiver knows at
+// once which slot is lost.
 
-// Whether there is a payload to cut.
+// Finds packets with a payload that may be trimmed.
 control Payload(inout headers_t hdr, inout metadata_t meta) {
     bit<16> payload = 0;
 
@@ -11,18 +11,17 @@ control Payload(inout headers_t hdr, inout metadata_t meta) {
 
     apply {
         measure();
-        if (meta.is_data == 1 && hdr.ultima.trimmed == 0 && payload != 0 && CUT_HAS_A_WAY) {
+        if (meta.is_data == 1 && hdr.ultima.trimmed == 0 && payload != 0 && CAN_TRIM) {
             meta.can_be_cut = 1;
         }
     }
 }
 
 control Trim(inout headers_t hdr, inout metadata_t meta) {
-    // By job index. Bytes are those that came in: of each packet here 94 leave, and 16 more of those that
-    // `cut_sealed` counts.
+    // By job index. Bytes are those on arrival: each packet leaves with 94 bytes, and with 16 more if `cut_sealed` counts it.
     COUNTER(MAX_JOBS) late;
     COUNTER(MAX_JOBS) trimmed;
-    COUNTER(MAX_JOBS) cut_sealed;   // those of both that were cut behind digest and tag
+    COUNTER(MAX_JOBS) cut_sealed;   // those of both that keep payload digest and header tag
 
     apply {
         if (meta.cause == CAUSE_LATE) {

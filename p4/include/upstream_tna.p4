@@ -4,16 +4,17 @@
 // The switch keeps the latest number of each remainder modulo 64. A number that equals it has come before. Numbers of that remainder
 // between it and a later one are lost for good.
 
-const bit<3> IN_TURN    = 0;
-const bit<3> BEGINS     = 1;
-const bit<3> RENUMBERED = 2;
-const bit<3> OVERTAKEN  = 3;
-const bit<3> AGAIN      = 4;
+// How a packet arrives, compared with the expected number.
+const bit<3> ARRIVAL_IN_ORDER   = 0;   // or behind a gap
+const bit<3> ARRIVAL_FIRST      = 1;   // the first packet of this job and epoch
+const bit<3> ARRIVAL_RENUMBERED = 2;
+const bit<3> ARRIVAL_OVERTAKEN  = 3;
+const bit<3> ARRIVAL_DUPLICATE  = 4;
 
 // The initial round of a remainder, far from those of the multiples of 2^20, at which numberings begin.
-const int<16> NEVER = 0x2000;
+const int<16> INITIAL_ROUND = 0x2000;
 // A packet that is at most so many rounds late does not replace a later one. One further behind belongs to another numbering.
-const int<16> LATE_ROUNDS = 8;
+const int<16> MAX_LATE_ROUNDS = 8;
 
 struct operation_losses_t {
     bit<32> tag;
@@ -29,7 +30,7 @@ control Upstream(inout headers_t hdr, inout metadata_t meta) {
     REGISTER(bit<32>, MAX_HOST_SOURCES) shown_step;
     REGISTER(bit<32>, MAX_HOST_SOURCES) shown_bucket;
     // By source index and number modulo 64: the round of the latest such number.
-    Register<int<16>, bit<32>>(MAX_HOST_SOURCES << SEEN_BITS, NEVER) latest;
+    Register<int<16>, bit<32>>(MAX_HOST_SOURCES << SEEN_BITS, INITIAL_ROUND) latest;
     // By source index and slot: a digest of an operation's job, epoch, step and bucket, and its losses.
     Register<operation_losses_t, bit<16>>(MAX_HOST_SOURCES << WINDOW_BITS) lost_of_operation;
 
@@ -48,7 +49,7 @@ control Upstream(inout headers_t hdr, inout metadata_t meta) {
     bit<32> limit = 0;
     bit<32> below_limit = 0;
     bit<32> below_threshold = 0;
-    bit<3>  came = IN_TURN;
+    bit<3>  came = ARRIVAL_IN_ORDER;
     bit<1>  settles = 0;
     bit<1>  counts = 0;
 
@@ -81,7 +82,7 @@ control Upstream(inout headers_t hdr, inout metadata_t meta) {
         void apply(inout int<16> value, out int<16> since) {
             int<16> round = (int<16>)meta.source.round[15:0];
             since = round - value;
-            if (round - value >= 0 || round - value < -LATE_ROUNDS) {
+            if (round - value >= 0 || round - value < -MAX_LATE_ROUNDS) {
                 value = round;
             }
         }
@@ -189,17 +190,17 @@ control Upstream(inout headers_t hdr, inout metadata_t meta) {
         }
 
         if (other_member == 1) {
-            came = BEGINS;
+            came = ARRIVAL_FIRST;
             meta.gap = start_gap;
         } else if (meta.gap[31:GAP_BITS] == 0xFFFFF) {
             meta.gap = 0;
             if (rounds == 0) {
-                came = AGAIN;
+                came = ARRIVAL_DUPLICATE;
             } else {
-                came = OVERTAKEN;
+                came = ARRIVAL_OVERTAKEN;
             }
         } else if (meta.gap[31:GAP_BITS] != 0) {
-            came = RENUMBERED;
+            came = ARRIVAL_RENUMBERED;
             meta.gap = start_gap;
         }
         if (other_member == 0 && rounds[15:7] == 0 && rounds[6:1] != 0) {
@@ -207,31 +208,31 @@ control Upstream(inout headers_t hdr, inout metadata_t meta) {
         }
         settle_all_but_this();
 
-        if (came == BEGINS) {
+        if (came == ARRIVAL_FIRST) {
             meta.upstream_lost = begin_lost.execute(meta.source_index);
-        } else if (came == OVERTAKEN) {
+        } else if (came == ARRIVAL_OVERTAKEN) {
             meta.upstream_lost = one_found.execute(meta.source_index);
         } else {
             meta.upstream_lost = add_lost.execute(meta.source_index);
         }
         gaps.apply(hdr, meta);
-        if (meta.gap != 0 || came == BEGINS) {
+        if (meta.gap != 0 || came == ARRIVAL_FIRST) {
             meta.source.step = show_step.execute(meta.source_index);
         } else {
             meta.source.step = step_shown.execute(meta.source_index);
         }
-        if (meta.gap != 0 || came == BEGINS) {
+        if (meta.gap != 0 || came == ARRIVAL_FIRST) {
             meta.source.bucket = show_bucket.execute(meta.source_index);
         } else {
             meta.source.bucket = bucket_shown.execute(meta.source_index);
         }
-        if (came == OVERTAKEN && meta.source_index != 0) {
+        if (came == ARRIVAL_OVERTAKEN && meta.source_index != 0) {
             COUNT(overtaken, meta.source_index);
         }
-        if (came == AGAIN && meta.source_index != 0) {
+        if (came == ARRIVAL_DUPLICATE && meta.source_index != 0) {
             COUNT(duplicated, meta.source_index);
         }
-        if (came == RENUMBERED && meta.source_index != 0) {
+        if (came == ARRIVAL_RENUMBERED && meta.source_index != 0) {
             COUNT(renumbered, meta.source_index);
         }
 

@@ -55,21 +55,21 @@ control Upstream(inout headers_t hdr, inout metadata_t meta) {
             latest.write(cell, shifted);
         }
 
-        bit<32> found = 0;   // lost packets that came after all
+        bit<32> recovered = 0;   // packets that counted as lost
         if (!is_new && behind != 0 && behind <= 1 << GAP_BITS) {
             gap = 0;
             if (late == 0) {
                 duplicated.count(source);
             } else {
                 overtaken.count(source);
-                found = 1;
+                recovered = 1;
             }
         } else {
             if (is_new || gap >= 1 << GAP_BITS) {
                 if (!is_new) {
                     renumbered.count(source);
                 }
-                // A numbering that starts far from its beginning has been under way: nothing is known to be missing.
+                // A numbering that does not start at its beginning has no known gap.
                 gap = number[19:12] == 0 ? (bit<32>)number[11:0] : 0;
             }
             expected.write(source, member ++ (number + 1));
@@ -78,9 +78,9 @@ control Upstream(inout headers_t hdr, inout metadata_t meta) {
         if (is_new) {
             meta.upstream_lost = gap;
             lost.write(source, gap);
-        } else if (gap != 0 || found != 0 || hdr.ultima.kind == KIND_PROBE) {
+        } else if (gap != 0 || recovered != 0 || hdr.ultima.kind == KIND_PROBE) {
             lost.read(meta.upstream_lost, source);
-            meta.upstream_lost = (meta.upstream_lost |-| found) + gap;
+            meta.upstream_lost = (meta.upstream_lost |-| recovered) + gap;
             lost.write(source, meta.upstream_lost);
         }
         if (is_new || gap != 0) {

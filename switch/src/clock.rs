@@ -8,7 +8,8 @@ use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use nix::time::clock_gettime;
 
-use crate::tm::Nanos;
+/// Nanoseconds since the switch started.
+pub type Nanos = u64;
 
 /// A monotonic clock that starts at 0.
 #[derive(Debug, Clone, Copy)]

@@ -11,11 +11,11 @@ use ultima_grpc::tls::ServerTls;
 use ultima_p4runtime::text::{self, TextError};
 use ultima_p4runtime::v1::ForwardingPipelineConfig;
 
-use crate::engine::Limits;
 use crate::stats::StatsKey;
 use crate::target::Target;
 use crate::tm::{PRIORITIES, WireConfig};
 use crate::trace::PacketLog;
+use ultima_engine::Limits;
 
 /// Highest port number: v1model's egress port has nine bits, and 511 stands for "drop".
 pub const MAX_PORT: u16 = 510;
@@ -175,6 +175,8 @@ pub struct SwitchConfig {
     pub send_rings: bool,
     /// Receives the trace of every packet that enters.
     pub packet_log: Option<PacketLog>,
+    /// Queues and wire of ports that are added later, where the request does not set them.
+    pub added_wire: WireConfig,
     /// Limits for programs and their entries.
     pub limits: Limits,
     /// Emulate this target. `program` is then a configuration for it.
@@ -198,6 +200,7 @@ impl Default for SwitchConfig {
             priority_queues: PRIORITIES as u8,
             send_rings: true,
             packet_log: None,
+            added_wire: WireConfig::default(),
             limits: Limits::default(),
             target: None,
         }

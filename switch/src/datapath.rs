@@ -9,7 +9,6 @@ use nix::sys::epoll::Epoll;
 
 use crate::clock::Clock;
 use crate::config::MAX_PORT;
-use crate::engine;
 use crate::notify::Notifier;
 use crate::pcap::Capture;
 use crate::pipeline::Pipeline;
@@ -26,8 +25,8 @@ mod liveness;
 mod ports;
 mod programs;
 
+pub(crate) use liveness::PortStatus;
 use liveness::Told;
-pub(crate) use liveness::{PortCounts, PortStatus};
 pub use ports::unknown_port;
 
 /// Poller token of interface notifications; smaller tokens are port numbers.
@@ -81,12 +80,11 @@ struct Nowhere {
 /// An item of a queue.
 enum Item {
     /// A copy for the egress program.
-    Copy(engine::Copy),
+    Copy(ultima_engine::Copy),
     /// A whole frame, if two ports are joined without a program.
     Frame(Vec<u8>),
 }
 
-/// A snapshot of one port.
 #[derive(Debug, Clone)]
 pub(crate) struct PortSnapshot {
     pub(crate) number: u16,
@@ -136,8 +134,8 @@ pub(crate) struct Datapath {
     flush_at: Option<Nanos>,
     tracer: Tracer,
     // Emptied after each use; kept for their memory.
-    copies: Vec<engine::Copy>,
-    ordered: Vec<(engine::Copy, Key)>,
+    copies: Vec<ultima_engine::Copy>,
+    ordered: Vec<(ultima_engine::Copy, Key)>,
     segment: Vec<u8>,
     used: Vec<Vec<u8>>,
 }
@@ -194,17 +192,14 @@ impl Datapath {
         self.joined = true;
     }
 
-    /// Returns the datapath's clock.
     pub(crate) fn clock(&self) -> Clock {
         self.clock
     }
 
-    /// Returns the tracer.
     pub(crate) fn tracer(&mut self) -> &mut Tracer {
         &mut self.tracer
     }
 
-    /// Starts the log of all packets.
     pub(crate) fn start_log(&mut self, log: PacketLog) {
         self.tracer.log_to(log, self.clock.time_of_day(0));
     }
@@ -301,7 +296,7 @@ impl Datapath {
 }
 
 /// Returns a copy with the key of its frame and its own trace mark.
-fn keyed(copy: engine::Copy, key: Key) -> (engine::Copy, Key) {
+fn keyed(copy: ultima_engine::Copy, key: Key) -> (ultima_engine::Copy, Key) {
     let key = key.marked(copy.mark);
     (copy, key)
 }

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use rustc_hash::FxHashSet;
 use tonic::Code;
 
-use crate::engine::{Digest, DigestMessage};
 use crate::target::Refusal;
 use crate::tm::Nanos;
+use ultima_engine::{Digest, DigestMessage};
 
 /// Approximate largest size of a list, in bytes, far below the default limit of gRPC clients.
 const MAX_LIST_BYTES: usize = 64 << 10;
@@ -49,7 +49,6 @@ pub(crate) struct Digests {
     next_list: u64,
 }
 
-/// An enabled digest with its messages.
 #[derive(Debug, Clone)]
 pub(crate) struct Enabled {
     config: DigestConfig,
@@ -95,7 +94,6 @@ impl Digests {
         })
     }
 
-    /// Enables a digest.
     pub(crate) fn enable(&mut self, id: u32, config: DigestConfig) -> Result<(), Refusal> {
         let digest = self.find(id)?;
         if self.enabled.contains_key(&id) {
@@ -123,7 +121,6 @@ impl Digests {
         Ok(())
     }
 
-    /// Returns the configuration of an enabled digest.
     pub(crate) fn get(&self, id: u32) -> Result<DigestConfig, Refusal> {
         let name = self.find(id)?.name();
         let missing = || Refusal::new(Code::NotFound, format!("digest {name} is not enabled"));
@@ -155,7 +152,6 @@ impl Digests {
             .then(|| enabled.send(message.digest, &mut self.next_list, now))
     }
 
-    /// Returns the next list that is due.
     pub(crate) fn due(&mut self, now: Nanos) -> Option<DigestList> {
         let mut enabled = self.enabled.iter_mut();
         let (id, enabled) =

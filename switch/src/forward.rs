@@ -52,11 +52,9 @@ pub(crate) struct Handle {
     waker: Arc<EventFd>,
 }
 
-/// The pending result of a command.
 pub(crate) struct Answer<R>(oneshot::Receiver<Result<R, CommandError>>);
 
 impl<R> Answer<R> {
-    /// Waits for the result.
     pub(crate) async fn wait(self) -> Result<R, CommandError> {
         self.0.await.unwrap_or(Err(CommandError::Stopped))
     }

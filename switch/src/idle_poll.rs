@@ -15,16 +15,11 @@ const AFTER_COMMAND: Nanos = 20_000_000;
 /// A new pause has weight 2^-WEIGHT in the average.
 const WEIGHT: u32 = 2;
 
-/// The average of recent pauses.
 #[derive(Debug)]
 pub(crate) struct IdlePoll {
-    /// Moving average of pauses.
     pause: Nanos,
-    /// Start of the current pause.
     since: Option<Nanos>,
-    /// Time of the last command.
     last_command: Option<Nanos>,
-    /// Do not poll before this time.
     not_before: Nanos,
 }
 

@@ -21,6 +21,7 @@ mod clock;
 pub mod config;
 mod datapath;
 mod digests;
+mod error;
 mod forward;
 mod grpc;
 mod idle_poll;
@@ -31,25 +32,22 @@ pub mod p4info;
 mod pcap;
 mod pipeline;
 mod port;
+pub mod proto;
 mod running;
 pub mod stats;
 mod switch;
 pub mod target;
 pub mod tm;
 pub mod trace;
+mod translate;
 
 pub use config::{Attach, CaptureNames, PortConfig, ProgramFiles, SwitchConfig};
 pub use datapath::unknown_port;
+pub use error::SwitchError;
 pub use link::LinkConfig;
 pub use pipeline::ConfigError;
 pub use running::Running;
-pub use switch::{Switch, SwitchError};
+pub use switch::Switch;
 pub use tm::{EcnThreshold, Jitter, Loss, WireConfig};
 pub use ultima_engine as engine;
 pub use ultima_link::units;
-
-pub mod proto {
-    //! `ultima.switch.v1`: the port statistics and the traffic manager's service.
-    #![allow(missing_docs)] // The services' modules, which tonic generates without comments.
-    tonic::include_proto!("ultima.switch.v1");
-}

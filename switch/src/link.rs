@@ -5,18 +5,18 @@ use std::path::PathBuf;
 
 use crate::config::{Attach, PortConfig, SwitchConfig};
 use crate::datapath::Datapath;
+use crate::error::SwitchError;
 use crate::forward::Handle;
-use crate::grpc;
 use crate::proto::GetResponse;
 use crate::running::Running;
-use crate::switch::{self, SwitchError};
+use crate::switch;
 use crate::tm::WireConfig;
+use crate::translate::statistics;
 
 /// Port number of end A in port statistics and settings.
 pub const PORT_A: u16 = 1;
 /// Port number of end B.
 pub const PORT_B: u16 = 2;
-/// A link's device id.
 const DEVICE: u64 = 1;
 
 /// A link's configuration.
@@ -76,6 +76,6 @@ impl LinkCounts {
     pub async fn get(&self) -> Option<GetResponse> {
         let read = |datapath: &mut Datapath| datapath.snapshot();
         let snapshot = self.0.call(read).await.ok()?;
-        Some(grpc::statistics(DEVICE, snapshot))
+        Some(statistics::message(DEVICE, snapshot))
     }
 }

@@ -4,18 +4,15 @@
 //! §9.1.8, §9.8 and §16.1 allow. Packets have a queue of their own, so a flood of packets costs no digests or notifications.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
-use ultima_p4runtime::v1::IdleTimeoutNotification;
 
 use crate::digests::DigestList;
-use crate::engine::{ControllerHeaders, Digest};
+use ultima_engine::{ControllerHeaders, Digest, EntryView};
 
-/// Capacity of the queue of packet-ins.
 const PACKETS: usize = 1024;
-/// Capacity of the queue of other events.
 const EVENTS: usize = 64;
 
 /// A frame that left through the CPU port.
@@ -32,15 +29,22 @@ pub(crate) struct PacketIn {
 pub(crate) enum Event {
     /// A list of messages of one digest.
     Digests {
-        /// The list.
         list: DigestList,
-        /// Time of the list, since the epoch.
-        made: Duration,
         /// The digests of the program that sent it.
         digests: Arc<[Digest]>,
     },
     /// Entries that no packet has hit for their idle timeout.
-    Idle(IdleTimeoutNotification),
+    /// With the ids of their tables.
+    Idle(Vec<(u32, EntryView)>),
+}
+
+impl Event {
+    pub(crate) fn tally<'a>(&self, tallies: &'a Tallies) -> &'a Tally {
+        match self {
+            Event::Digests { .. } => &tallies.digest_lists,
+            Event::Idle(_) => &tallies.idle_timeouts,
+        }
+    }
 }
 
 /// Counts of messages of one kind: delivered to a controller's stream, and dropped.
@@ -51,7 +55,6 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// Counts one message.
     pub(crate) fn count(&self, sent: bool) {
         let counter = if sent { &self.sent } else { &self.dropped };
         counter.fetch_add(1, Ordering::Relaxed);
@@ -64,7 +67,6 @@ impl Tally {
     }
 }
 
-/// Counts of all notifications.
 #[derive(Debug, Default)]
 pub(crate) struct Tallies {
     pub(crate) packet_ins: Tally,
@@ -72,21 +74,37 @@ pub(crate) struct Tallies {
     pub(crate) idle_timeouts: Tally,
 }
 
+/// Controller headers of the current program, `None` before the first one. Only the forwarding thread writes them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct CurrentHeaders(Arc<RwLock<Option<Arc<ControllerHeaders>>>>);
+
+impl CurrentHeaders {
+    pub(crate) fn get(&self) -> Option<Arc<ControllerHeaders>> {
+        let headers = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        headers.clone()
+    }
+
+    pub(crate) fn set(&self, headers: Arc<ControllerHeaders>) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Some(headers);
+    }
+}
+
 /// The forwarding thread's end of the queues.
 #[derive(Debug, Clone)]
 pub(crate) struct Notifier {
     packets: mpsc::Sender<PacketIn>,
-    events: mpsc::Sender<Event>,
+    events: mpsc::Sender<(Event, Duration)>,
     tallies: Arc<Tallies>,
-    /// Controller headers of the current program. Only the forwarding thread locks it.
-    headers: Arc<Mutex<Arc<ControllerHeaders>>>,
+    pub(crate) headers: CurrentHeaders,
 }
 
 /// The gRPC server's end of the queues.
 #[derive(Debug)]
 pub(crate) struct Notifications {
     pub(crate) packets: mpsc::Receiver<PacketIn>,
-    pub(crate) events: mpsc::Receiver<Event>,
+    /// Events with their times since the epoch.
+    pub(crate) events: mpsc::Receiver<(Event, Duration)>,
+    pub(crate) headers: CurrentHeaders,
 }
 
 /// Returns the two ends of empty queues.
@@ -97,51 +115,33 @@ pub(crate) fn queues(tallies: Arc<Tallies>) -> (Notifier, Notifications) {
         packets,
         events,
         tallies,
-        headers: Arc::default(),
+        headers: CurrentHeaders::default(),
     };
     let notifications = Notifications {
         packets: packets_out,
         events: events_out,
+        headers: notifier.headers.clone(),
     };
     (notifier, notifications)
 }
 
 impl Notifier {
-    /// Sets the controller headers of a new program.
-    pub(crate) fn set_headers(&self, headers: Arc<ControllerHeaders>) {
-        *self.headers.lock().unwrap_or_else(PoisonError::into_inner) = headers;
-    }
-
     /// Queues a frame that leaves through the CPU port. Returns false if it is dropped.
     pub(crate) fn packet_in(&self, frame: &[u8]) -> bool {
-        let Ok(place) = self.packets.try_reserve() else {
+        let (Ok(place), Some(headers)) = (self.packets.try_reserve(), self.headers.get()) else {
             self.tallies.packet_ins.count(false);
             return false;
         };
-        let headers = self.headers.lock().unwrap_or_else(PoisonError::into_inner);
-        place.send(PacketIn {
-            frame: frame.to_vec(),
-            headers: headers.clone(),
-        });
+        let frame = frame.to_vec();
+        place.send(PacketIn { frame, headers });
         true
     }
 
-    /// Queues a digest list.
-    pub(crate) fn digests(&self, list: DigestList, made: Duration, digests: Arc<[Digest]>) {
-        let event = Event::Digests {
-            list,
-            made,
-            digests,
-        };
-        if self.events.try_send(event).is_err() {
-            self.tallies.digest_lists.count(false);
-        }
-    }
-
-    /// Queues an idle-timeout notification.
-    pub(crate) fn idle(&self, notification: IdleTimeoutNotification) {
-        if self.events.try_send(Event::Idle(notification)).is_err() {
-            self.tallies.idle_timeouts.count(false);
+    /// Queues an event of this time since the epoch.
+    pub(crate) fn notify(&self, event: Event, made: Duration) {
+        let tally = event.tally(&self.tallies);
+        if self.events.try_send((event, made)).is_err() {
+            tally.count(false);
         }
     }
 }

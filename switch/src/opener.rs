@@ -7,25 +7,24 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::config::{Attach, CaptureNames, PortConfig};
 use crate::datapath::NewPort;
+use crate::error::SwitchError;
 use crate::notify::Notifier;
 use crate::pcap::Capture;
 use crate::port;
 use crate::port::controller::{self, ControllerPort};
-use crate::switch::SwitchError;
 use crate::tm::WireConfig;
 
 /// Opens ports with the settings that a switch's ports share.
 pub(crate) struct PortOpener {
     pub(crate) seed: u64,
-    /// Folder for captures.
     pub(crate) pcap_dir: Option<PathBuf>,
     /// Whether captures have the names of interfaces or the numbers of ports.
     pub(crate) pcap_names: CaptureNames,
-    /// Number of queues of each port.
     pub(crate) priority_queues: u8,
     /// Whether frames may leave through AF_XDP.
     pub(crate) send_rings: bool,
-    /// Names of captures of this run.
+    /// Queues and wire of ports that are added later, where the request does not set them.
+    pub(crate) added_wire: WireConfig,
     pub(crate) captured: Mutex<BTreeSet<String>>,
 }
 
@@ -122,6 +121,7 @@ mod tests {
                 pcap_names: names,
                 priority_queues: 8,
                 send_rings: true,
+                added_wire: WireConfig::default(),
                 captured: Mutex::default(),
             };
             let (notifier, _notifications) = notify::queues(Default::default());

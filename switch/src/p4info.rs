@@ -14,8 +14,8 @@ use ultima_p4runtime::config::v1::{
 };
 use ultima_p4runtime::names::Names;
 
-use crate::engine::{
-    self, ActionInfo, ActionScope, ArrayInfo, DigestInfo, DigestType, Engine, FieldInfo, Limits,
+use ultima_engine::{
+    ActionInfo, ActionScope, ArrayInfo, DigestInfo, DigestType, Engine, FieldInfo, Limits,
     LoadError, MatchKind, MetadataInfo, ProfileInfo, TableInfo, ValueSetInfo,
 };
 
@@ -38,13 +38,13 @@ pub fn load(json: &[u8], p4info: &P4Info, limits: Limits) -> Result<Engine, Load
 ///
 /// # Errors
 /// The P4Info contradicts itself, or has an object that the switch does not support.
-pub fn translate(p4info: &P4Info) -> Result<engine::P4Info, LoadError> {
+pub fn translate(p4info: &P4Info) -> Result<ultima_engine::P4Info, LoadError> {
     // Ids and names are unique.
     Names::new(p4info.clone()).map_err(LoadError::p4info)?;
     let none = P4TypeInfo::default();
     let types = Types(p4info.type_info.as_ref().unwrap_or(&none));
     refuse(p4info)?;
-    let mut found = engine::P4Info::default();
+    let mut found = ultima_engine::P4Info::default();
     for action in &p4info.actions {
         let (id, name) = named(&action.preamble);
         let params = action.params.iter().map(|param| {

@@ -16,9 +16,7 @@ const SNAP_LENGTH: u32 = 65_535;
 /// A direction, from the switch's point of view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Direction {
-    /// Frames received.
     In,
-    /// Frames that left.
     Out,
 }
 
@@ -67,7 +65,6 @@ impl Capture {
         end_on_error(trace, |file| record(file, time, frame));
     }
 
-    /// Flushes buffers.
     pub(crate) fn flush(&mut self) {
         for trace in [&mut self.input, &mut self.output] {
             end_on_error(trace, BufWriter::flush);

@@ -4,16 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ultima_p4runtime::bmv2;
-use ultima_p4runtime::v1::{
-    CloneSessionEntry, ForwardingPipelineConfig, MulticastGroupEntry, TableEntry,
-};
+use ultima_p4runtime::v1::ForwardingPipelineConfig;
+use ultima_p4runtime::v1::packet_replication_engine_entry::Type as PreType;
 
 use crate::digests::Digests;
-use crate::engine::{Engine, Limits, LoadError, Schema};
-use crate::grpc;
 use crate::p4info;
 use crate::target::{Refusal, Target};
 use crate::tm::Nanos;
+use ultima_engine::{Engine, EntryView, Limits, LoadError, Schema};
 
 /// Time between two looks for idle entries, as long as there are any.
 const SCAN_INTERVAL: Nanos = 10_000_000;
@@ -26,7 +24,6 @@ pub(crate) struct Loader {
     pub(crate) limits: Limits,
     /// Of what the program draws at random.
     pub(crate) seed: u64,
-    /// The target that the switch emulates.
     pub(crate) target: Option<Arc<dyn Target>>,
 }
 
@@ -71,24 +68,25 @@ impl Loader {
     }
 }
 
-/// A loaded program.
 pub(crate) struct Pipeline {
     /// The interpreter with tables, counters, meters, registers and replication engine.
     pub(crate) engine: Engine,
     /// The config that it was loaded from. Without a P4Info, controllers have no access.
     pub(crate) config: Arc<ForwardingPipelineConfig>,
-    /// Multicast groups and clone sessions as they were written: the interpreter knows their
-    /// replicas, a reader also wants the metadata and the form in which ports were given (P4Runtime
-    /// §9.5, read-write symmetry).
-    pub(crate) groups: BTreeMap<u32, MulticastGroupEntry>,
-    /// As `groups`.
-    pub(crate) sessions: BTreeMap<u32, CloneSessionEntry>,
-    /// Digests on their way to controllers.
+    pub(crate) groups: BTreeMap<u32, Written>,
+    pub(crate) sessions: BTreeMap<u32, Written>,
     pub(crate) digests: Digests,
-    /// The target that the switch emulates.
     pub(crate) target: Option<Arc<dyn Target>>,
     /// Before that, nobody looks for idle entries.
     next_scan: Nanos,
+}
+
+/// A multicast group or clone session as it was written. The engine has its replicas; a reader also wants the metadata and the
+/// form in which ports were given (P4Runtime §9.5, read-write symmetry).
+pub(crate) struct Written {
+    pub(crate) replicas: usize,
+    /// Only gRPC's threads look into it.
+    pub(crate) message: Arc<PreType>,
 }
 
 /// Why a forwarding pipeline config is refused.
@@ -125,9 +123,9 @@ impl Pipeline {
         self.digests.next_due().into_iter().chain(idle).min()
     }
 
-    /// Entries that have become idle, if it is time to look: now and then, so that many of them
+    /// Entries that have become idle, with the ids of their tables, if it is time to look: now and then, so that many of them
     /// make one message, and not too many at once.
-    pub(crate) fn take_idle(&mut self, now: Nanos) -> Vec<TableEntry> {
+    pub(crate) fn take_idle(&mut self, now: Nanos) -> Vec<(u32, EntryView)> {
         let mut found = Vec::new();
         if now < self.next_scan {
             return found;
@@ -135,7 +133,7 @@ impl Pipeline {
         while found.len() < MAX_IDLE
             && let Some((table, view)) = self.engine.pop_idle(now / 1000)
         {
-            found.push(grpc::idle_entry(table, &view));
+            found.push((table.id(), view));
         }
         if !found.is_empty() {
             self.next_scan = now + SCAN_INTERVAL;

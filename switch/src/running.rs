@@ -12,9 +12,9 @@ use tokio::task::JoinHandle;
 use ultima_grpc::connections::{Connections, Limits};
 use ultima_grpc::server::{Certificates, Listener, Protocol, Services, Version};
 
+use crate::error::SwitchError;
 use crate::forward::{Forwarder, Handle};
 use crate::grpc::Service;
-use crate::switch::SwitchError;
 
 /// How long clients have to take note that the server ends.
 const GRACE: Duration = Duration::from_millis(500);
@@ -51,7 +51,6 @@ pub(crate) async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAd
 }
 
 impl Running {
-    /// Starts forwarding.
     pub(crate) fn start(forwarder: Forwarder, handle: Handle) -> Result<Running, SwitchError> {
         let (sender, ended) = oneshot::channel();
         let thread = thread::Builder::new().name("ultima-forward".to_owned());
@@ -65,7 +64,6 @@ impl Running {
         })
     }
 
-    /// Serves gRPC.
     pub(crate) fn serve(
         &mut self,
         (listener, address): (TcpListener, SocketAddr),

@@ -11,7 +11,7 @@
 
 use std::ops::AddAssign;
 
-use crate::engine::trace::Mark;
+use ultima_engine::trace::Mark;
 
 /// The place at which a frame or copy is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -1,68 +1,19 @@
 //! A running switch: its forwarding thread and its gRPC server.
 
-use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use ultima_grpc::server::Certificates;
-use ultima_grpc::tls::TlsError;
-use ultima_p4runtime::text::TextError;
 
 use crate::config::{MAX_PORT, PortConfig, SwitchConfig};
 use crate::datapath::ControllerLink;
+use crate::error::SwitchError;
 use crate::forward::Forwarder;
 use crate::grpc::{self, Service};
 use crate::notify::{self, Tallies};
 use crate::opener::PortOpener;
-use crate::pipeline::{ConfigError, Loader, Pipeline};
+use crate::pipeline::{Loader, Pipeline};
 use crate::running::{self, Running};
-
-/// Why a switch does not start, or ends by itself.
-#[derive(Debug, thiserror::Error)]
-pub enum SwitchError {
-    /// Port numbers, attachments or wires are invalid.
-    #[error("{0}")]
-    Ports(String),
-    /// A port's attachment cannot be opened.
-    #[error("port {port}: cannot attach to {attachment}: {source}")]
-    Attach {
-        /// The port.
-        port: u16,
-        /// The attachment.
-        attachment: String,
-        /// The reason.
-        source: io::Error,
-    },
-    /// The P4Info file cannot be parsed.
-    #[error("P4Info: {0}")]
-    P4Info(#[from] TextError),
-    /// The program does not load.
-    #[error("program: {0}")]
-    Program(#[from] ConfigError),
-    /// The folder for captures is not writable.
-    #[error("captures in {dir}: {source}")]
-    Capture {
-        /// The folder.
-        dir: PathBuf,
-        /// The reason.
-        source: io::Error,
-    },
-    /// TLS cannot be configured.
-    #[error("TLS: {0}")]
-    Tls(#[from] TlsError),
-    /// The gRPC server cannot listen at the address.
-    #[error("cannot serve gRPC at {address}: {source}")]
-    Listen {
-        /// The address.
-        address: SocketAddr,
-        /// The reason.
-        source: io::Error,
-    },
-    /// The forwarding thread cannot start, or ended by itself.
-    #[error("forwarding: {0}")]
-    Forwarding(io::Error),
-}
 
 /// A running switch. Dropping it stops forwarding without waiting.
 pub struct Switch {
@@ -144,6 +95,7 @@ pub(crate) async fn start(
         pcap_names: config.pcap_names,
         priority_queues: config.priority_queues,
         send_rings: config.send_rings,
+        added_wire: config.added_wire,
         captured: Default::default(),
     };
     opener.create_folder()?;
@@ -170,7 +122,16 @@ pub(crate) async fn start(
     }
     let mut running = Running::start(forwarder, handle.clone())?;
     if let Some(listener) = listening {
-        let service = Service::new(config.device_id, loader, handle, tallies, opener, schema);
+        let headers = notifications.headers.clone();
+        let service = Service::new(
+            config.device_id,
+            loader,
+            handle,
+            tallies,
+            headers,
+            opener,
+            schema,
+        );
         tokio::spawn(grpc::deliver(service.clone(), notifications));
         let services = grpc::services(&service, joined);
         running.serve(listener, certificates, services, service);

@@ -6,11 +6,10 @@
 use std::fmt;
 
 use tonic::{Code, Status};
-use ultima_p4runtime::v1::MulticastGroupEntry;
 use ultima_p4runtime::v1::entity::Entity;
 use ultima_p4runtime::v1::update::Type as UpdateType;
 
-use crate::engine::Limits;
+use ultima_engine::{Limits, Replica};
 
 /// The rules of a target that the switch emulates.
 pub trait Target: fmt::Debug + Send + Sync {
@@ -35,14 +34,14 @@ pub trait Target: fmt::Debug + Send + Sync {
     /// The target rejects the update.
     fn admit(&self, kind: UpdateType, entity: &mut Entity) -> Result<(), Refusal>;
 
-    /// Checks that the target has room for a multicast group. `groups` are the groups before the update.
+    /// Checks that the target has room for a multicast group beside `others`. Groups are ids with replicas.
     ///
     /// # Errors
     /// The target has no room.
     fn check_room(
         &self,
-        groups: &mut dyn Iterator<Item = &MulticastGroupEntry>,
-        group: &MulticastGroupEntry,
+        others: &mut dyn Iterator<Item = (u32, &[Replica])>,
+        group: (u32, &[Replica]),
     ) -> Result<(), Refusal>;
 
     /// Checks a device configuration for the target and returns the BMv2 JSON to run in its place.

@@ -335,6 +335,12 @@ fn a_queue_holds_64_packets() {
     let switch = Running::start(folder.command(line), "Server listening on ");
     let address = switch.address();
     program(&address, 0);
+    // Also of a port that comes later.
+    about(&address, &["port", "remove", "2"]);
+    let mut add = Command::new(env!("CARGO_BIN_EXE_ultima"));
+    add.args(["switch", "port", "add", "2@unix:2", "--grpc", &address]);
+    let added = add.current_dir(folder.0.path()).status();
+    assert!(added.expect("the binary runs").success());
     let (sender, _receiver) = (folder.peer("1"), folder.peer("2"));
     // One frame takes minutes, so that the others wait.
     about(&address, &["tm", "set", "--port", "2", "--rate", "1"]);

@@ -17,7 +17,6 @@ use super::super::table::{Next, Table};
 use super::super::word::{self, At};
 use super::{Address, Arrays, Code, Native, Op, Site, Starts};
 
-/// The bytes of a word.
 const WORD: u16 = 8;
 
 /// Stands for an address until all code is there.
@@ -108,13 +107,11 @@ pub(super) struct Compiler<'a> {
     ways: Vec<usize>,
     /// The labels of nodes to which packets come from several others, or from a table.
     nodes: Vec<Option<Label>>,
-    /// Nodes to compile at a label.
     waiting: Vec<(usize, Label)>,
     pub ops: Vec<Op>,
     sites: Vec<(Address, Site)>,
     /// Addresses of labels; those that no packet can reach never get one.
     labels: Vec<Option<Address>>,
-    /// Labels that are other labels.
     aliases: HashMap<Label, Label>,
     /// The end of every pipeline.
     pub end: Label,

@@ -21,12 +21,12 @@ mod numbers;
 mod parser;
 mod sites;
 
-use super::DropCause;
 use super::action::{Action, Machine};
 use super::bits::{SLACK, Slot, Wire, set_word_at, word_at};
 use super::checksum::Checksum;
 use super::counter::Counter;
 use super::expression::{Comparison, Num, Test};
+use super::outcome::DropCause;
 use super::parser::Parser;
 use super::profile::Profile;
 use super::register::Register;
@@ -36,7 +36,6 @@ pub(super) use compile::Source;
 use native::Native;
 use sites::{Site, finish};
 
-/// A position in the code.
 pub(super) type Address = u32;
 
 /// The address that follows the end of a block.
@@ -57,7 +56,6 @@ enum Op {
     Store(Wire, At),
     /// The same for a field at any place.
     StoreFar(At, Box<Slot>),
-    /// Counts in a cell.
     Count {
         index: At,
         counter: u32,
@@ -102,9 +100,7 @@ enum Op {
         set: u32,
         to: Address,
     },
-    /// Verifies a checksum.
     Verify(u32),
-    /// Updates a checksum.
     Update(u32),
     Goto(Address),
     /// Goes on elsewhere if the word compares like this.
@@ -165,7 +161,6 @@ impl Op {
         }
     }
 
-    /// The words that it reads.
     fn reads(&self) -> Vec<At> {
         match *self {
             Op::Compute { op, .. } => op.operands(),
@@ -195,18 +190,14 @@ impl Op {
     }
 }
 
-/// The code of a program.
 #[derive(Debug, Default)]
 pub(super) struct Code {
     ops: Vec<Op>,
     pub starts: Starts,
-    /// Where each node starts.
     nodes: Vec<Address>,
-    /// Where each action starts.
     actions: Vec<Address>,
     /// What follows the parser.
     accept: Address,
-    /// The end of all code.
     end: Address,
     /// Where the program's nodes and primitives start, in ascending order.
     sites: Vec<(Address, Site)>,
@@ -409,7 +400,6 @@ impl Code {
 
 /// What follows an operation.
 enum Then {
-    /// The next one.
     On,
     Go(Address),
     /// The end of the parser, with an error by the program's number.

@@ -31,15 +31,12 @@ use super::numbers::MAX_RESULTS;
 use super::{Address, Arrays, Code, NOWHERE, Op};
 use x86::*;
 
-/// The machine code of a program.
 #[derive(Debug)]
 pub(super) struct Native {
     memory: Memory,
-    /// Where each operation's code starts.
     starts: Vec<u32>,
     /// Bytes of arguments that the code may read.
     args: usize,
-    /// The number of registers.
     registers: usize,
     counters: usize,
 }
@@ -328,7 +325,6 @@ struct Assembler {
     /// The word whose number is in `RCX`, and not in memory.
     second: Option<At>,
     args: usize,
-    /// The operation that is compiled.
     address: Address,
 }
 
@@ -682,7 +678,6 @@ impl Assembler {
         self.jump_if(condition(how), to);
     }
 
-    /// Loads a word.
     fn word(&mut self, to: Reg, at: At) {
         if to != RAX || self.held != Some(at) {
             self.memory(LOAD, to, WORDS, at.into());
@@ -713,7 +708,6 @@ impl Assembler {
         }
     }
 
-    /// Loads a field.
     fn field(&mut self, to: Reg, base: Reg, wire: Wire) {
         let (byte, skip, width) = wire.place();
         let end = skip + width;

@@ -5,7 +5,8 @@ use super::super::bits::{Place, Slot};
 use super::super::compile;
 use super::super::expression::{EXACT, Num};
 use super::super::layout::Layout;
-use super::super::phv::{OPERANDS, WORK};
+use super::super::layout::WORK;
+use super::super::phv::OPERANDS;
 use super::super::standard::DROP_PORT;
 use super::super::word::{self, At, MAX_OPS};
 use super::compile::Compiler;
@@ -13,7 +14,6 @@ use super::{Op, Wide};
 
 /// The bits of a meter's colour.
 const COLOR_BITS: u32 = 2;
-/// The most results in the working memory.
 pub(super) const MAX_RESULTS: usize = WORK / size_of::<u64>() - OPERANDS;
 
 impl Compiler<'_> {
@@ -254,15 +254,15 @@ mod tests {
         json!({"op": "assign", "parameters": [to, value]})
     }
 
-    /// Runs assignments instead of those to the header `narrow`, with `a`, `b` and `n`. Returns its first two fields.
+    /// Runs assignments instead of those of the program `sums`, with `a`, `b` and `n`. Returns its first two fields.
     fn run(assignments: Vec<Value>, operands: [u8; 3]) -> [u32; 2] {
         let out = frame_of(assignments, operands);
-        [97, 101].map(|at| u32::from_be_bytes(*out[at..].first_chunk().unwrap()))
+        [9, 13].map(|at| u32::from_be_bytes(*out[at..].first_chunk().unwrap()))
     }
 
     /// The same; returns the frame.
     fn frame_of(assignments: Vec<Value>, [a, b, n]: [u8; 3]) -> Vec<u8> {
-        let program = include_bytes!("../../../switch/tests/programs/arithmetic.json");
+        let program = include_bytes!("../../tests/programs/sums.json");
         let mut program: Value = serde_json::from_slice(program).unwrap();
         program["header_types"][0]["fields"] = json!([["tmp", 64, false]]);
         program["register_arrays"] = json!([{"name": "empty", "id": 0, "size": 1, "bitwidth": 0}]);
@@ -271,8 +271,8 @@ mod tests {
         narrow.extend(assignments);
         let program = serde_json::to_vec(&program).unwrap();
         let mut engine = Engine::load_bare(&program, Limits::default()).unwrap();
-        let mut frame = [0; 97];
-        (frame[3], frame[7], frame[96]) = (a, b, n);
+        let mut frame = [0; 9];
+        (frame[3], frame[7], frame[8]) = (a, b, n);
         let (mut copies, mut out) = (Vec::new(), Vec::new());
         engine.ingress(1, &frame, 0, &mut copies);
         engine.egress(
@@ -297,9 +297,9 @@ mod tests {
             frame_of(assignments, [7, 2, 3])
         };
         let long = total(1 << 15);
-        assert_eq!(long[97..101], (7 + 3 * (1_u32 << 15)).to_be_bytes());
+        assert_eq!(long[9..13], (7 + 3 * (1_u32 << 15)).to_be_bytes());
         let short = total(1);
-        assert_eq!((&long[..97], &long[101..]), (&short[..97], &short[101..]));
+        assert_eq!((&long[..9], &long[13..]), (&short[..9], &short[13..]));
     }
 
     /// `tmp = a + b; sum = tmp + n; difference = tmp`: the second sum begins with the result of the first.

@@ -9,19 +9,25 @@ use super::{Code, Shared};
 #[derive(Debug)]
 pub(super) enum Site {
     /// A table: its node and its position.
-    Table { node: usize, table: usize },
-    /// A condition between tables.
-    Condition { node: usize, test: Box<Test> },
+    Table {
+        node: usize,
+        table: usize,
+    },
+    Condition {
+        node: usize,
+        test: Box<Test>,
+    },
     /// A call of an action outside tables.
     Call(usize),
-    /// A state of the parser.
     State(usize),
     /// The transitions of a state.
     Select(usize),
-    /// The end of the parser.
     Accept,
     /// The primitive at this position of an action, or the operation of a parser's state.
-    Primitive { action: usize, index: usize },
+    Primitive {
+        action: usize,
+        index: usize,
+    },
 }
 
 /// The primitive that has begun and not ended: its action and position.

@@ -174,7 +174,6 @@ impl Scope<'_> {
     }
 }
 
-/// A member of the last element of a stack.
 fn last_of(stack: usize, member: usize) -> HeaderRef {
     HeaderRef::Element {
         stack,

@@ -8,12 +8,9 @@ use serde::Deserialize;
 use serde::de::{Error, IgnoredAny};
 use serde_json::Value;
 
-use super::bits::Slot;
 use super::error::LoadError;
-use super::layout::Layout;
 pub(super) use term::{Operand, Operation, Term, bitwidth, hex};
 
-/// Where the source has an object.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub(super) struct SourceInfo {
     pub filename: Option<String>,
@@ -382,17 +379,6 @@ impl<'de> Deserialize<'de> for Field {
     }
 }
 
-impl FieldList {
-    /// The list's fields.
-    pub fn slots(&self, layout: &Layout, at: &str) -> Result<Vec<Slot>, LoadError> {
-        let slot = |element| match Term::parse(element, at)? {
-            Term::Field(header, field) => layout.field(&header, &field, at),
-            other => Err(LoadError::unsupported(format!("{other:?}"), at)),
-        };
-        self.elements.iter().map(slot).collect()
-    }
-}
-
 impl Primitive {
     pub fn new(op: &str, parameters: Vec<Value>) -> Primitive {
         Primitive {
@@ -417,7 +403,6 @@ fn yes() -> bool {
     true
 }
 
-/// Reads the whole file.
 pub(super) fn parse(json: &[u8]) -> Result<Program, LoadError> {
     serde_json::from_slice(json).map_err(|error| {
         let (line, column) = (error.line(), error.column());

@@ -5,11 +5,11 @@ use std::collections::HashMap;
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use super::super::Limits;
 use super::super::action::State;
 use super::super::counter::{Counter, CounterCell};
 use super::super::error::LoadError;
 use super::super::json;
+use super::super::limits::Limits;
 use super::super::meter::{Meter, MeterCell, MeterUnit};
 use super::super::p4info::{ArrayInfo, P4Info};
 use super::super::register::Register;
@@ -29,7 +29,6 @@ pub(super) fn indirect_meters(file: &json::Program) -> impl Iterator<Item = &jso
     file.meter_arrays.iter().filter(|meter| !meter.is_direct)
 }
 
-/// All arrays in their initial state.
 pub(super) fn state(
     file: &json::Program,
     p4info: Option<&P4Info>,

@@ -179,7 +179,7 @@ fn field_lists(file: &json::Program, layout: &Layout) -> Result<FieldLists, Load
     for list in &file.field_lists {
         let at = format!("field list {}", list.name);
         by_id.insert(list.id, lists.len());
-        lists.push(list.slots(layout, &at)?);
+        lists.push(layout.slots(list, &at)?);
     }
     Ok((lists, by_id))
 }

@@ -1,10 +1,10 @@
 //! Loads action profiles: selectors from the file, sizes from P4Info, actions from their tables.
 
-use super::super::Limits;
 use super::super::checksum::Calculation;
 use super::super::error::LoadError;
 use super::super::json;
 use super::super::layout::Layout;
+use super::super::limits::Limits;
 use super::super::p4info::{P4Info, ProfileInfo};
 use super::super::profile::{Declaration, Profile, Selector};
 use super::super::table::{Signature, TableAction};

@@ -5,19 +5,19 @@ use std::collections::HashSet;
 
 use num_bigint::{BigInt, Sign};
 
-use super::super::Limits;
 use super::super::action::{Action, Param};
 use super::super::bits::{MAX_KEY_BITS, big_mask, low_bits};
 use super::super::error::LoadError;
 use super::super::json;
 use super::super::key::words_of;
-use super::super::p4info::{ActionInfo, P4Info, TableInfo};
+use super::super::limits::Limits;
+use super::super::p4info::{ActionInfo, ActionScope, MatchKind, P4Info, TableInfo};
 use super::super::pipeline::{Flow, Node, NodeNames};
 use super::super::primitive::Names;
 use super::super::profile::Profile;
 use super::super::table::{
-    ActionCall, ActionScope, DirectMeter, FieldMatch, Indirect, Key, KeyField, Match, MatchKind,
-    Signature, Table, TableAction, TableDeclaration, TableEntry, TableMut, TableParam,
+    ActionCall, DirectMeter, FieldMatch, Indirect, Key, KeyField, Match, Signature, Table,
+    TableAction, TableDeclaration, TableEntry, TableMut, TableParam,
 };
 use super::arrays::unit;
 use super::check_size;
@@ -26,7 +26,6 @@ use super::profile::Profiles;
 /// Parameters of the actions of all tables together.
 const MAX_PARAMS: u64 = 1 << 20;
 
-/// What tables are built from.
 pub(super) struct Loader<'a> {
     pub file: &'a json::Program,
     /// `None` if the program is loaded without one.
@@ -47,7 +46,9 @@ impl Loader<'_> {
             for table in &pipeline.tables {
                 let table = self.table(table, &nodes, &mut profiles, limits)?;
                 match table.only_action() {
-                    Some(node) => flow.nodes.push(node),
+                    Some((action, args, next)) => {
+                        flow.nodes.push(Node::Action { action, args, next })
+                    }
                     None => {
                         flow.nodes.push(Node::Table(tables.len()));
                         tables.push(table);
@@ -497,7 +498,6 @@ fn check_width(what: &str, own: u32, outer: u32, is_translated: bool) -> Result<
     Err(LoadError::p4info(what))
 }
 
-/// The parameters of an action with these ids.
 fn with_ids(action: &Action, ids: impl IntoIterator<Item = u32>) -> Vec<TableParam> {
     let params = action.params.iter().zip(ids);
     let param = |(param, id): (&Param, u32)| TableParam {

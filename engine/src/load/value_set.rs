@@ -1,9 +1,9 @@
 //! Loads parser value sets: names from the file, everything else from P4Info.
 
-use super::super::Limits;
 use super::super::bits::MAX_KEY_BITS;
 use super::super::error::LoadError;
 use super::super::json;
+use super::super::limits::Limits;
 use super::super::p4info::P4Info;
 use super::super::value_set::ValueSet;
 use super::check_size;

@@ -130,7 +130,6 @@ fn find(
     LoadError::found(found, "state", name, at).map(Some)
 }
 
-/// Translates an operation.
 fn instruction(op: &json::ParserOp, names: &Names, at: &str) -> Result<Instruction, LoadError> {
     let at = &format!("{at}, {}", op.op);
     let scope = names.scope(&[], at);

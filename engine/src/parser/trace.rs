@@ -6,7 +6,7 @@ use super::super::action::{self, Machine};
 use super::super::bits::low_bits;
 use super::super::expression::{EXACT, Env, Num};
 use super::super::key::words_of;
-use super::super::trace::{hex, plural};
+use super::super::octets::{hex, plural};
 use super::{Case, Parser, State, Transition};
 
 impl Parser {

@@ -12,9 +12,10 @@ use std::collections::BTreeMap;
 use self::slots::Slots;
 use super::checksum::Calculation;
 use super::error::{ControlError, ErrorKind};
-use super::table::{ActionCall, Owner, Signature};
+use super::table::entry::ActionCall;
+use super::table::key::Owner;
+use super::table::signature::Signature;
 
-/// A profile's declaration in the program.
 #[derive(Debug)]
 pub(super) struct Declaration {
     /// The profile's P4Info id.
@@ -31,7 +32,6 @@ pub(super) struct Declaration {
     pub max_weight: usize,
 }
 
-/// The selector of a profile.
 #[derive(Debug)]
 pub(super) struct Selector {
     pub hash: Calculation,
@@ -81,7 +81,6 @@ struct Member {
 struct Group {
     written: Vec<GroupMember>,
     max_size: u32,
-    /// Sum of weights.
     weight: usize,
     /// Copies of members with the ports that they need, in order of copies.
     ways: Vec<(u32, Option<u16>)>,
@@ -125,9 +124,7 @@ pub struct GroupView {
 /// The target of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Choice {
-    /// A copy of a member.
     Member(u32),
-    /// A group, by position.
     Group(u32),
 }
 

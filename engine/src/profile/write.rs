@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::error::{ControlError, ErrorKind};
-use super::super::table::{ActionCall, ActionScope, EntryAction, OneShot, WeightedCall};
+use super::super::p4info::ActionScope;
+use super::super::table::entry::{ActionCall, EntryAction, OneShot, WeightedCall};
 use super::{
     Bound, Choice, GROUP, Group, GroupMember, MEMBER, Member, PortState, Profile, Selector,
 };
@@ -198,7 +199,6 @@ impl Profile {
         }
     }
 
-    /// Releases a target of `acquire`.
     pub(crate) fn release(&mut self, choice: Choice, action: &EntryAction) {
         match (choice, action) {
             (_, EntryAction::Member(id)) => {

@@ -1,8 +1,9 @@
 //! Encodes entries with a table's declaration, without its entries: other threads can do it.
 
+use super::super::p4info::ActionScope;
 use super::{
-    ActionCall, ActionScope, ControlError, EntryAction, EntryKey, FieldMatch, Owner,
-    TableDeclaration, TableEntry, Target,
+    ActionCall, ControlError, EntryAction, EntryKey, FieldMatch, Owner, TableDeclaration,
+    TableEntry, Target,
 };
 
 /// An entry in the table's form: key and arguments as packets compare and read them. A part that is invalid for the table
@@ -18,7 +19,6 @@ pub struct EncodedEntry {
     pub(super) idle_timeout_ns: u64,
 }
 
-/// The action of an encoded entry.
 #[derive(Debug)]
 pub(super) enum EncodedAction {
     Own(Target),

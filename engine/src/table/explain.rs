@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use super::super::action::{Action, Machine};
 use super::super::key::word_count;
+use super::super::octets::hex;
 use super::super::profile::Profile;
-use super::super::trace::hex;
 use super::{EntryAction, Match, Table, Target};
 
 impl Table {

@@ -29,7 +29,6 @@ pub(super) struct Age {
     pub(super) timeout_ns: u64,
     /// Time of the entry's last notification, or of the last change of its timeout.
     restarted_us: u64,
-    /// Time of the entry's alarm.
     alarm_us: Option<u64>,
 }
 

@@ -5,28 +5,15 @@ use std::fmt;
 use super::super::bits::Slot;
 use super::super::error::ControlError;
 use super::super::key::{ones, word_count};
+use super::super::p4info::MatchKind;
 use super::super::phv::Phv;
 use super::super::value::{
     bit_length, check_bytes, compare, is_largest, read_words, significant, trailing_zeros,
 };
 use super::entry::{FieldMatch, Match};
-use super::matcher::{EntryKey, Matcher, Range, Words};
+use super::entry_key::{EntryKey, Range, Words};
+use super::matcher::Matcher;
 use super::words::SHORT;
-
-/// How a match field is compared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MatchKind {
-    /// With one value.
-    Exact,
-    /// With a prefix; the longest wins.
-    Lpm,
-    /// With a value under a mask.
-    Ternary,
-    /// With a lowest and a highest value.
-    Range,
-    /// With one value, or any.
-    Optional,
-}
 
 /// The owner of a key, for errors: its kind and its name.
 #[derive(Debug, Clone, Copy)]
@@ -38,7 +25,6 @@ impl fmt::Display for Owner<'_> {
     }
 }
 
-/// A field of a key.
 #[derive(Debug)]
 pub(crate) struct KeyField {
     /// The field's P4Info id.

@@ -2,12 +2,13 @@
 
 mod direct;
 mod encode;
-mod entry;
+pub(super) mod entry;
+mod entry_key;
 mod explain;
 mod idle;
-mod key;
-mod matcher;
-mod signature;
+pub(super) mod key;
+pub(super) mod matcher;
+pub(super) mod signature;
 mod ternary;
 mod words;
 mod write;
@@ -17,9 +18,7 @@ pub use encode::EncodedEntry;
 pub use entry::{
     ActionCall, EntryAction, EntryView, FieldMatch, Match, OneShot, TableEntry, WeightedCall,
 };
-pub use key::MatchKind;
 pub(super) use key::{Key, KeyField, Owner, Part};
-pub use signature::ActionScope;
 pub(super) use signature::{Signature, TableParam};
 use words::SHORT;
 pub use write::TableMut;
@@ -33,16 +32,14 @@ use super::checksum::Calculation;
 use super::counter::CounterCell;
 use super::error::{ControlError, ErrorKind};
 use super::meter::{Color, MeterCell, MeterUnit};
-use super::pipeline::Node;
 use super::profile::{Choice, Profile};
+pub use entry_key::EntryKey;
 use idle::{Age, Alarms};
-pub use matcher::EntryKey;
 pub(super) use matcher::Matcher;
 
 /// The next node of a pipeline; `None` is its end.
 pub(super) type Next = Option<usize>;
 
-/// An action of a table.
 #[derive(Debug, Clone)]
 pub(super) struct TableAction {
     pub signature: Signature,
@@ -52,7 +49,6 @@ pub(super) struct TableAction {
     pub on_miss: Next,
 }
 
-/// What happens on a match.
 #[derive(Debug, Clone)]
 enum Target {
     /// An action in the entry itself.
@@ -98,7 +94,6 @@ impl Entry {
     }
 }
 
-/// The direct meter of a table.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct DirectMeter {
     pub unit: MeterUnit,
@@ -120,7 +115,6 @@ pub struct TableDeclaration {
     pub(crate) default: Option<(usize, Vec<Vec<u8>>)>,
     pub(crate) default_is_const: bool,
     pub(crate) is_const: bool,
-    /// Largest number of entries.
     pub(crate) size: usize,
     pub(crate) has_counter: bool,
     pub(crate) meter: Option<DirectMeter>,
@@ -128,7 +122,6 @@ pub struct TableDeclaration {
     pub(crate) idle_timeouts: bool,
 }
 
-/// The action profile of a table.
 #[derive(Debug)]
 pub(super) struct Indirect {
     /// Its position.
@@ -153,7 +146,6 @@ pub struct Table {
     alarms: Alarms,
 }
 
-/// The result of a lookup.
 pub(super) struct Found<'a> {
     /// `None` in a table with an action profile on a miss, and for a group without a live member.
     pub action: Option<&'a TableAction>,
@@ -261,9 +253,9 @@ impl Table {
         if key.is_short() { &key.parts } else { &[] }
     }
 
-    /// Returns the table's only action, if it has one: p4c adds a table without a key, which P4Info does not have, for each
-    /// statement of a control block.
-    pub(super) fn only_action(&self) -> Option<Node> {
+    /// Returns the table's only action with its arguments and the next node, if it has one: p4c adds a table without a key, which
+    /// P4Info does not have, for each statement of a control block.
+    pub(super) fn only_action(&self) -> Option<(usize, Box<[u8]>, Next)> {
         let declared = &self.declared;
         let is_fixed = declared.id == 0 && declared.key.fields.is_empty();
         if !is_fixed || declared.has_counter || declared.meter.is_some() {
@@ -273,11 +265,7 @@ impl Table {
             return None;
         };
         let action = &declared.actions[*action];
-        Some(Node::Action {
-            action: action.action,
-            args: args.clone(),
-            next: action.on_miss,
-        })
+        Some((action.action, args.clone(), action.on_miss))
     }
 
     /// Returns the nodes that may follow the table.
@@ -324,7 +312,6 @@ impl Table {
         self.view(&self.default)
     }
 
-    /// Returns a free position.
     fn place(&mut self) -> u32 {
         self.free.pop().unwrap_or_else(|| {
             self.entries.push(None);

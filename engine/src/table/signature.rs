@@ -2,6 +2,7 @@
 
 use super::super::bits::{SLACK, Slot};
 use super::super::error::{ControlError, ErrorKind};
+use super::super::p4info::ActionScope;
 use super::super::value::check_bytes;
 use super::entry::ActionCall;
 use super::key::Owner;
@@ -17,7 +18,6 @@ pub(crate) struct Signature {
     pub scope: ActionScope,
 }
 
-/// A parameter of an action.
 #[derive(Debug, Clone)]
 pub(crate) struct TableParam {
     /// Its P4Info id.
@@ -25,17 +25,6 @@ pub(crate) struct TableParam {
     pub name: String,
     /// Its place among the arguments.
     pub slot: Slot,
-}
-
-/// Where a table allows an action.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ActionScope {
-    /// In entries, and as the default action.
-    Everywhere,
-    /// In entries.
-    EntriesOnly,
-    /// As the default action.
-    DefaultOnly,
 }
 
 impl Signature {

@@ -8,10 +8,9 @@ use std::collections::{BTreeMap, HashMap};
 
 use rustc_hash::FxBuildHasher;
 
-use super::matcher::{Candidate, EntryKey, Range, Words};
+use super::entry_key::{Candidate, EntryKey, Range, Words};
 use super::words::WordMap;
 
-/// Entries with masks and ranges.
 #[derive(Debug, Default)]
 pub(crate) struct Ternary {
     /// Tuples keep their number while they have entries.
@@ -41,7 +40,6 @@ struct Bucket {
     others: Vec<Rule>,
 }
 
-/// An entry of a bucket.
 #[derive(Debug)]
 struct Rule {
     candidate: Candidate,

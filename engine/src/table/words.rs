@@ -13,7 +13,6 @@ pub(crate) const SHORT: usize = 8;
 /// A hash table whose keys all have the same number of words.
 #[derive(Debug, Default)]
 pub(crate) enum WordMap<V> {
-    /// Nothing has been inserted yet.
     #[default]
     Empty,
     One(Map<Short<1>, V>),

@@ -1,13 +1,13 @@
 //! Writes to tables.
 
+use super::super::p4info::ActionScope;
 use std::ops::{Deref, DerefMut};
 
 use super::super::error::{ControlError, ErrorKind};
 use super::super::profile::Profile;
 use super::encode::EncodedAction;
 use super::{
-    ActionScope, Age, EncodedEntry, Entry, EntryAction, EntryKey, FieldMatch, Owner, Table,
-    TableEntry, Target,
+    Age, EncodedEntry, Entry, EntryAction, EntryKey, FieldMatch, Owner, Table, TableEntry, Target,
 };
 
 /// A table for writing, with its action profile.
@@ -62,7 +62,6 @@ impl<'a> TableMut<'a> {
         self.add(entry, false)
     }
 
-    /// Adds an entry of the program.
     pub(crate) fn insert_initial(&mut self, entry: TableEntry) -> Result<(), ControlError> {
         let is_const = self.table.declared.is_const;
         self.add(self.encode_entry(entry), is_const)

@@ -19,7 +19,6 @@ impl Machine<'_> {
         self.at_node(node, &text);
     }
 
-    /// Records the result of a condition.
     #[cold]
     pub(crate) fn tested(&mut self, node: usize, holds: bool) {
         if let Some(recorder) = &mut self.state.trace {

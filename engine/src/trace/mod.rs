@@ -1,14 +1,13 @@
 //! Records the processing of a packet step by step.
 //!
-//! [`Engine::record`] installs a [`Recorder`], which records everything that the engine does for a packet until
-//! [`Engine::recorded`] removes it. Copies that are made in between carry a [`Mark`], so that the caller can continue with the
+//! [`Engine::record`](super::Engine::record) installs a [`Recorder`], which records everything that the engine does for a packet until
+//! [`Engine::recorded`](super::Engine::recorded) removes it. Copies that are made in between carry a [`Mark`], so that the caller can continue with the
 //! same recorder when they leave their queues.
 //!
 //! Without a recorder, tracing costs no lookup, comparison or allocation: the compiler builds the loops that execute a program
 //! twice, with and without hooks.
 
 mod flow;
-mod octets;
 mod packet;
 mod pass;
 mod steps;
@@ -18,16 +17,16 @@ use std::fmt;
 use std::num::NonZeroU16;
 use std::sync::Arc;
 
-pub use octets::Octets;
-pub(super) use octets::{hex, plural};
+pub use super::octets::Octets;
 use packet::as_rid;
 pub use packet::{CopyTrace, Fate, Origin, PacketTrace, Source, Step, VERSION};
 pub(super) use symbols::Symbols;
 
 use super::bits::Slot;
 use super::layout::Layout;
+use super::octets::hex;
+use super::outcome::DropCause;
 use super::phv::Phv;
-use super::{DropCause, Engine};
 
 /// Largest number of events of one packet and its copies. Outcomes of copies are kept beyond it.
 pub const MAX_EVENTS: usize = 4096;
@@ -60,10 +59,10 @@ pub struct Recorder {
     /// Size of texts and frames.
     bytes: usize,
     omitted: u64,
-    symbols: Arc<Symbols>,
+    pub(super) symbols: Arc<Symbols>,
     /// Source position of the next event.
     source: Option<Source>,
-    before: steps::Before,
+    before: Before,
 }
 
 impl Recorder {
@@ -81,7 +80,7 @@ impl Recorder {
             omitted: 0,
             symbols: Arc::default(),
             source: None,
-            before: steps::Before::default(),
+            before: Before::default(),
         }
     }
 
@@ -171,7 +170,6 @@ impl Recorder {
         self.note(2, format_args!("state {} at byte {at}", symbol.name));
     }
 
-    /// Returns the source position of a primitive.
     fn source_of(&self, action: usize, primitive: usize) -> Option<Source> {
         self.symbols.actions.get(action)?.get(primitive)?.clone()
     }
@@ -213,22 +211,18 @@ impl Recorder {
     }
 }
 
-impl Engine {
-    /// Starts recording.
-    pub fn record(&mut self, mut recorder: Box<Recorder>) {
-        recorder.symbols = self.program.symbols.clone();
-        self.state.trace = Some(recorder);
-    }
-
-    /// Returns the active recorder.
-    pub fn recorder(&mut self) -> Option<&mut Recorder> {
-        self.state.trace.as_deref_mut()
-    }
-
-    /// Ends recording and returns the recorder of [`Engine::record`].
-    pub fn recorded(&mut self) -> Option<Box<Recorder>> {
-        self.state.trace.take()
-    }
+/// The packet's state before a primitive.
+#[derive(Debug, Default)]
+struct Before {
+    phv: Phv,
+    /// The primitive's target field, whose write is recorded even if its value stays.
+    target: Option<Slot>,
+    /// The cell of a counter, meter or register.
+    index: u64,
+    /// Bytes that the parser had extracted or skipped.
+    parsed: usize,
+    /// The cell's value.
+    cell: Option<String>,
 }
 
 /// Returns a packet's fields of a header, such as `dst=0x1 type=0x800`.
@@ -248,7 +242,6 @@ fn field_value(layout: &Layout, phv: &Phv, header: usize, field: usize) -> Strin
     }
 }
 
-/// Returns the name of the field at a slot.
 fn field_at(layout: &Layout, slot: Slot) -> String {
     for (header, instance) in layout.instances.iter().enumerate() {
         let fields = layout.shape(header).fields.iter().enumerate();

@@ -7,8 +7,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::super::DropCause;
-use super::octets::{Octets, plural};
+use super::super::octets::{Octets, plural};
+use super::super::outcome::DropCause;
 
 /// Version of the JSON document. It changes when a member is removed or changes its meaning.
 pub const VERSION: u32 = 2;

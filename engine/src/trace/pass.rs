@@ -2,8 +2,8 @@
 
 use super::super::checksum::Checksum;
 use super::super::layout::Layout;
+use super::super::octets::{Octets, hex, plural};
 use super::super::phv::Phv;
-use super::octets::{Octets, hex, plural};
 use super::{MAX_BYTES, Recorder, field_at};
 
 impl Recorder {

@@ -7,23 +7,9 @@ use super::super::counter::CounterCell;
 use super::super::expression::Num;
 use super::super::layout::Layout;
 use super::super::meter::Color;
+use super::super::octets::{hex, plural};
 use super::super::phv::Phv;
-use super::octets::{hex, plural};
-use super::{Recorder, Source, field_value, fields, symbols};
-
-/// The packet's state before a primitive.
-#[derive(Debug, Default)]
-pub(super) struct Before {
-    phv: Phv,
-    /// The primitive's target field, whose write is recorded even if its value stays.
-    target: Option<Slot>,
-    /// The cell of a counter, meter or register.
-    index: u64,
-    /// Bytes that the parser had extracted or skipped.
-    parsed: usize,
-    /// The cell's value.
-    cell: Option<String>,
-}
+use super::{Before, Recorder, Source, field_value, fields, symbols};
 
 impl Machine<'_> {
     /// Records a primitive that is about to run, by its action and its position there.

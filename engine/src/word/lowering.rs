@@ -381,7 +381,6 @@ fn fits(bound: Bound, bits: u32) -> bool {
     !bound.signed && bound.bits <= bits
 }
 
-/// The low bits of a field.
 fn low_part(slot: Slot, bits: u32) -> Slot {
     match slot.width <= bits {
         true => slot,

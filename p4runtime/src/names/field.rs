@@ -152,6 +152,17 @@ pub struct FieldList {
     fields: Vec<Field>,
 }
 
+/// Rejects id 0, with which messages say that there is no id.
+pub(super) fn check_field_id(place: &str, field: &str, id: u32) -> Result<(), P4InfoError> {
+    match id {
+        0 => Err(P4InfoError::NoFieldId {
+            place: place.into(),
+            field: field.into(),
+        }),
+        _ => Ok(()),
+    }
+}
+
 impl FieldList {
     pub(super) fn new(
         place: String,
@@ -161,6 +172,7 @@ impl FieldList {
         let fields: Vec<Field> = fields.into_iter().collect::<Result<_, _>>()?;
         let (mut ids, mut names) = (HashSet::new(), HashSet::new());
         for Field { id, name, .. } in &fields {
+            check_field_id(&place, name, *id)?;
             if !ids.insert(*id) {
                 return Err(P4InfoError::RepeatedId { place, id: *id });
             }

@@ -56,7 +56,8 @@ pub use profile::ActionProfile;
 pub use table::{Action, ActionScope, MatchField, MatchKind, Table};
 pub use value_set::ValueSet;
 
-use crate::config::v1::P4Info;
+use crate::config::v1::{P4Info, Preamble};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Why a P4Info is inconsistent. p4c writes consistent ones.
@@ -77,6 +78,14 @@ pub enum P4InfoError {
         kind: &'static str,
         /// The name or alias.
         name: String,
+    },
+    /// A match field, parameter, or field of a controller header has id 0.
+    #[error("{place}: \"{field}\" has id 0, expected at least 1")]
+    NoFieldId {
+        /// The object.
+        place: String,
+        /// The field.
+        field: String,
     },
     /// An id is used twice.
     #[error("{place}: id {id} is given twice, expected unique ids")]
@@ -160,6 +169,7 @@ impl Names {
     /// # Errors
     /// [`P4InfoError`] if the P4Info is inconsistent.
     pub fn new(p4info: P4Info) -> Result<Self, P4InfoError> {
+        check_ids(&p4info)?;
         let mut actions = Catalog::new("action");
         for action in &p4info.actions {
             actions.add(action.preamble.as_ref(), |id, name| {
@@ -297,4 +307,42 @@ impl Names {
     pub fn controller_header(&self, name: &str) -> Result<&ControllerHeader, NameError> {
         self.controller_headers.get(name)
     }
+}
+
+/// Checks that objects of different kinds have different ids (§6.1.2). A [`Catalog`] checks objects of one kind.
+fn check_ids(p4info: &P4Info) -> Result<(), P4InfoError> {
+    let mut kinds = HashMap::new();
+    let mut check = |kind: &'static str, preamble: Option<&Preamble>| {
+        let Some(Preamble { id, name, .. }) = preamble else {
+            return Ok(());
+        };
+        match *kinds.entry(*id).or_insert(kind) == kind {
+            true => Ok(()),
+            false => Err(P4InfoError::RepeatedId {
+                place: format!("{kind} \"{name}\""),
+                id: *id,
+            }),
+        }
+    };
+    macro_rules! check {
+        ($($list:ident: $kind:literal),+) => {
+            $(for object in &p4info.$list {
+                check($kind, object.preamble.as_ref())?;
+            })+
+        };
+    }
+    check!(
+        tables: "table",
+        actions: "action",
+        action_profiles: "action profile",
+        counters: "counter",
+        direct_counters: "direct counter",
+        meters: "meter",
+        direct_meters: "direct meter",
+        controller_packet_metadata: "controller header",
+        value_sets: "value set",
+        registers: "register",
+        digests: "digest"
+    );
+    Ok(())
 }

@@ -1,6 +1,7 @@
 //! Tables and actions.
 
 use super::entry::EntryBuilder;
+use super::field::check_field_id;
 use super::{Catalog, Field, FieldError, FieldList, NameError, P4InfoError};
 use crate::bytestring::Bytestring;
 use crate::config::v1 as p4info;
@@ -87,6 +88,7 @@ impl MatchField {
                     field: field.name.clone(),
                 });
             };
+            check_field_id(place, &field.name, field.id)?;
             if !ids.insert(field.id) {
                 return Err(P4InfoError::RepeatedId {
                     place: place.into(),

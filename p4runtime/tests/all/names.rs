@@ -509,6 +509,22 @@ fn contradictions_in_a_p4info_are_refused() {
         r#"action "Ingress.routing.forward": id 1 is given twice, expected unique ids"#
     );
     assert_eq!(
+        text("{ id: 2 name: \"src_addr\"", "{ id: 0 name: \"src_addr\""),
+        r#"table "Ingress.acl.filter": "src_addr" has id 0, expected at least 1"#
+    );
+    assert_eq!(
+        text(
+            "params { id: 2 name: \"dst_mac\"",
+            "params { name: \"dst_mac\""
+        ),
+        r#"action "Ingress.routing.forward": "dst_mac" has id 0, expected at least 1"#
+    );
+    // A table and a digest.
+    assert_eq!(
+        text("id: 385875969", "id: 33554434"),
+        r#"digest "loss_t": id 33554434 is given twice, expected unique ids"#
+    );
+    assert_eq!(
         text("size: 4", "size: -4"),
         r#"counter "Ingress.received": the size is -4, which is negative"#
     );

@@ -5,7 +5,6 @@ use std::time::Duration;
 use super::programs::tell_learned;
 use super::{Datapath, FLUSH_INTERVAL, Item, keyed};
 use crate::clock::Clock;
-use crate::engine::{self, EgressOutcome, QueueInfo};
 use crate::notify::Notifier;
 use crate::pcap::{Capture, Direction};
 use crate::pipeline::Pipeline;
@@ -13,6 +12,7 @@ use crate::port::PortIo;
 use crate::stats::{Key, Place};
 use crate::tm::{Departure, EgressProgram, Medium, Nanos, Queued, Verdict, Wait};
 use crate::trace::tracer::Tracer;
+use ultima_engine::{self, EgressOutcome, QueueInfo};
 
 /// Rounds over the ports before frames are received again.
 const SERVE_TURN: usize = 8;
@@ -107,8 +107,8 @@ impl Datapath {
 struct Program<'a> {
     pipeline: Option<&'a mut Pipeline>,
     tracer: &'a mut Tracer,
-    clones: &'a mut Vec<engine::Copy>,
-    ordered: &'a mut Vec<(engine::Copy, Key)>,
+    clones: &'a mut Vec<ultima_engine::Copy>,
+    ordered: &'a mut Vec<(ultima_engine::Copy, Key)>,
     notifier: &'a Notifier,
     clock: &'a Clock,
     /// Buffers to return to the pool.

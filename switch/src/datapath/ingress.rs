@@ -1,19 +1,20 @@
 //! Ingress: from received frames to copies in queues.
 
+use std::sync::Arc;
+
 use nix::sys::epoll::EpollFlags;
 use tonic::Code;
-use ultima_p4runtime::v1::PacketOut;
 
 use super::programs::tell_learned;
 use super::{Datapath, FLUSH_INTERVAL, Item, keyed};
-use crate::engine::IngressOutcome;
 use crate::pcap::Direction;
 use crate::port::Received;
-use crate::port::mmsg::{Frame, MAX_FRAME, RxBatch};
+use crate::port::mmsg::{Frame, RxBatch};
 use crate::stats::{Key, Place};
 use crate::target::Refusal;
 use crate::tm::Nanos;
 use crate::trace::tracer::WatchId;
+use ultima_engine::{ControllerHeaders, IngressOutcome};
 
 /// Number of batches read from one port in a row.
 const RECEIVE_TURN: usize = 2;
@@ -89,32 +90,26 @@ impl Datapath {
         }
     }
 
-    /// Processes a packet-out, which enters at the CPU port with its metadata in front.
-    pub(crate) fn packet_out(&mut self, packet: &PacketOut) -> Result<(), Refusal> {
-        let lacks = |what| Refusal::new(Code::FailedPrecondition, format!("packet-out: {what}"));
+    /// Processes a packet-out, which enters at the CPU port. `headers` are those with which its frame was made.
+    pub(crate) fn packet_out(
+        &mut self,
+        frame: &[u8],
+        headers: &Arc<ControllerHeaders>,
+    ) -> Result<(), Refusal> {
         let number = self.controllers.cpu_port;
-        let index = number.and_then(|number| self.by_number[usize::from(number)]);
-        let index = index.ok_or_else(|| lacks("this switch has no CPU port; start it with one"))?;
-        let pipeline = self.active.as_ref();
-        let pipeline =
-            pipeline.ok_or_else(|| lacks("no program is committed; commit one first"))?;
-        let values = packet.metadata.iter();
-        let values = values.map(|value| (value.metadata_id, value.value.as_slice()));
-        let mut frame = Vec::new();
-        let headers = pipeline.engine.controller_headers();
-        let written = headers.packet_out.write(values, &mut frame);
-        written.map_err(|error| {
-            let Refusal { code, message } = error.into();
-            Refusal::new(code, format!("packet-out: {message}"))
-        })?;
-        frame.extend_from_slice(&packet.payload);
-        if frame.len() > MAX_FRAME {
-            let bytes = frame.len();
-            return Err(Refusal::invalid(format!(
-                "packet-out: {bytes} bytes with its header, expected at most {MAX_FRAME}"
-            )));
+        let Some(index) = number.and_then(|number| self.by_number[usize::from(number)]) else {
+            let what = "packet-out: this switch has no CPU port; start it with one";
+            return Err(Refusal::new(Code::FailedPrecondition, what));
+        };
+        let active = self
+            .active
+            .as_ref()
+            .map(|it| it.engine.controller_headers());
+        if active.is_none_or(|active| !Arc::ptr_eq(active, headers)) {
+            let what = "packet-out: the forwarding pipeline config changed meanwhile; send again";
+            return Err(Refusal::new(Code::Aborted, what));
         }
-        self.ingress(index, &frame, None, self.clock.now());
+        self.ingress(index, frame, None, self.clock.now());
         Ok(())
     }
 

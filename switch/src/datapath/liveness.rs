@@ -9,12 +9,10 @@ use tokio::sync::watch;
 
 use super::{Datapath, LINK_NEWS};
 use crate::config::MAX_PORT;
-use crate::engine::PortState;
 use crate::pipeline::Pipeline;
 use crate::port::links::LinkNews;
-use crate::stats::{Count, Place};
+use ultima_engine::PortState;
 
-/// A port's status.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PortStatus {
     pub(crate) number: u16,
@@ -26,21 +24,6 @@ pub(crate) struct PortStatus {
     pub(crate) enabled: bool,
     /// Index of its network interface, if it has one.
     pub(crate) interface: Option<u32>,
-}
-
-/// A port's counts since it was added, in frames and in bytes from Ethernet header to payload.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct PortCounts {
-    /// Its attachment, as configured.
-    pub(crate) name: String,
-    /// Received frames, without [overruns](Self::overrun).
-    pub(crate) received: Count,
-    /// Sent frames, including those that were lost on the emulated wire.
-    pub(crate) sent: Count,
-    /// Frames that the kernel dropped before the switch could read them.
-    pub(crate) overrun: u64,
-    /// Frames that did not fit into an egress queue.
-    pub(crate) tail_dropped: u64,
 }
 
 /// The status of all ports that programs and subscribers were given.
@@ -114,28 +97,8 @@ impl Datapath {
         self.told.subscribers.send_replace(status);
     }
 
-    /// Returns a channel with the status of all ports.
     pub(crate) fn port_status(&self) -> watch::Receiver<Arc<[PortStatus]>> {
         self.told.subscribers.subscribe()
-    }
-
-    /// Returns a consistent snapshot of all ports' counts.
-    pub(crate) fn port_counts(&mut self) -> Vec<PortCounts> {
-        let ports = self.ports.iter_mut().zip(&mut self.attachments);
-        let counts = ports.map(|(port, io)| {
-            port.take_overruns(io.as_mut());
-            let at = |place| port.stats.at(place);
-            let mut sent = at(Place::Left);
-            sent += at(Place::Wire);
-            PortCounts {
-                name: port.attachment.clone(),
-                received: at(Place::Entered),
-                sent,
-                overrun: at(Place::Overrun).packets,
-                tail_dropped: at(Place::Queue).packets,
-            }
-        });
-        counts.collect()
     }
 
     /// Reports all port states to a new program.

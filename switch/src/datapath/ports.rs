@@ -27,7 +27,6 @@ pub fn unknown_port(port: u32, numbers: impl IntoIterator<Item = u32>) -> String
 }
 
 impl Datapath {
-    /// Adds a port.
     pub(crate) fn add_port(&mut self, new: NewPort) -> Result<(), Refusal> {
         let number = new.number;
         let mut io = new.io;

@@ -1,10 +1,8 @@
 //! The active program, the saved one, and their messages to controllers.
 
-use ultima_p4runtime::v1::IdleTimeoutNotification;
-
 use super::Datapath;
 use crate::clock::Clock;
-use crate::notify::Notifier;
+use crate::notify::{Event, Notifier};
 use crate::pipeline::Pipeline;
 use crate::tm::Nanos;
 
@@ -49,7 +47,7 @@ impl Datapath {
         self.nowhere.egress.discard_queue(&mut self.nowhere.stats);
         let saved = self.saved.take();
         let headers = pipeline.engine.controller_headers().clone();
-        self.controllers.notifier.set_headers(headers);
+        self.controllers.notifier.headers.set(headers);
         pipeline.engine.start(self.clock.now() / 1000);
         let active = self.active.replace(pipeline);
         self.over_limit += (active.as_ref()).map_or(0, |active| active.engine.over_limit());
@@ -63,18 +61,14 @@ impl Datapath {
             return;
         };
         let now = self.clock.now();
-        let notifier = &self.controllers.notifier;
+        let (notifier, made) = (&self.controllers.notifier, self.clock.time_of_day(now));
         while let Some(list) = pipeline.digests.due(now) {
             let digests = pipeline.digests.all().clone();
-            notifier.digests(list, self.clock.time_of_day(now), digests);
+            notifier.notify(Event::Digests { list, digests }, made);
         }
-        let table_entry = pipeline.take_idle(now);
-        if !table_entry.is_empty() {
-            let timestamp = self.clock.time_of_day(now).as_nanos();
-            notifier.idle(IdleTimeoutNotification {
-                table_entry,
-                timestamp: i64::try_from(timestamp).unwrap_or(i64::MAX),
-            });
+        let idle = pipeline.take_idle(now);
+        if !idle.is_empty() {
+            notifier.notify(Event::Idle(idle), made);
         }
     }
 }
@@ -89,7 +83,7 @@ pub(super) fn tell_learned(
     for message in pipeline.engine.take_learned() {
         if let Some(list) = pipeline.digests.learn(message, now) {
             let digests = pipeline.digests.all().clone();
-            notifier.digests(list, clock.time_of_day(now), digests);
+            notifier.notify(Event::Digests { list, digests }, clock.time_of_day(now));
         }
     }
 }

@@ -1,8 +1,8 @@
 use ultima_p4runtime::text;
 
 use super::*;
-use crate::engine::{DigestValue, Limits};
 use crate::p4info;
+use ultima_engine::{DigestValue, Limits};
 
 const JSON: &[u8] = include_bytes!("../../tests/programs/controller.json");
 const P4INFO: &str = include_str!("../../tests/programs/controller.p4info.txtpb");

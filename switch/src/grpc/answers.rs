@@ -14,25 +14,21 @@ use ultima_p4runtime::v1::entity::Entity;
 use ultima_p4runtime::v1::{self, ReadResponse};
 
 use super::ResponseStream;
-use super::error::batch_status;
 use crate::target::Refusal;
+use crate::translate::{Row, batch_status, entity};
 
-/// Largest number of entities in one response.
-const ENTITIES_PER_RESPONSE: usize = 500;
 /// Size at which a response is sent, in bytes: far below the clients' default limit of 4 MiB.
 const RESPONSE_BYTES: usize = 1 << 20;
 /// Largest size of all responses to one read, in bytes.
 pub(super) const ANSWER_BYTES: usize = 256 << 20;
 /// Largest size of all waiting responses, in bytes.
 const WAITING_BYTES: usize = 512 << 20;
-/// Unit of memory for waiting responses, in bytes.
-const PIECE: usize = 64 << 10;
 /// Deadline for a client to fetch the next response.
 const FETCH: Duration = Duration::from_secs(60);
 
 /// Returns the memory for all waiting responses.
 pub(super) fn room() -> Arc<Semaphore> {
-    Arc::new(Semaphore::new(WAITING_BYTES / PIECE))
+    Arc::new(Semaphore::new(WAITING_BYTES))
 }
 
 /// The responses to a read.
@@ -40,8 +36,6 @@ pub(super) struct Answer {
     results: Vec<Result<(), Refusal>>,
     /// Encoded responses. The last one still grows.
     responses: Vec<Vec<u8>>,
-    /// Entities in the last response.
-    entities: usize,
     bytes: usize,
     room: Arc<Semaphore>,
     held: Option<OwnedSemaphorePermit>,
@@ -53,17 +47,19 @@ impl Answer {
         Answer {
             results: vec![Ok(()); requests],
             responses: Vec::new(),
-            entities: 0,
             bytes: 0,
             room,
             held: None,
         }
     }
 
-    /// Adds the entities of a request. Returns false, and records an error, if the request failed or there is no memory.
-    pub(super) fn push(&mut self, request: usize, found: Result<Vec<Entity>, Refusal>) -> bool {
-        let pushed =
-            found.and_then(|found| found.into_iter().try_for_each(|entity| self.append(entity)));
+    /// Adds the objects of a request. Returns false, and records an error, if the request failed or there is no memory.
+    pub(super) fn push(&mut self, request: usize, found: Result<Vec<Row>, Refusal>) -> bool {
+        let pushed = found.and_then(|found| {
+            found
+                .into_iter()
+                .try_for_each(|row| self.append(entity(row)))
+        });
         let succeeded = pushed.is_ok();
         if let Some(result) = self.results.get_mut(request).filter(|_| !succeeded) {
             *result = pushed;
@@ -79,11 +75,9 @@ impl Answer {
     }
 
     fn append(&mut self, entity: Entity) -> Result<(), Refusal> {
-        let full =
-            |last: &Vec<u8>| self.entities == ENTITIES_PER_RESPONSE || last.len() >= RESPONSE_BYTES;
+        let full = |last: &Vec<u8>| last.len() >= RESPONSE_BYTES;
         if self.responses.last().is_none_or(full) {
             self.responses.push(Vec::new());
-            self.entities = 0;
         }
         let response = ReadResponse {
             entities: vec![v1::Entity {
@@ -96,7 +90,6 @@ impl Answer {
             let before = last.len();
             last.extend_from_slice(&response.encode_to_vec());
             self.bytes += last.len() - before;
-            self.entities += 1;
         }
         Ok(())
     }
@@ -109,7 +102,7 @@ impl Answer {
             )));
         }
         let held = self.held.as_ref().map_or(0, |held| held.num_permits());
-        let missing = bytes.div_ceil(PIECE).saturating_sub(held);
+        let missing = bytes.saturating_sub(held);
         if missing == 0 {
             return Ok(());
         }
@@ -168,17 +161,12 @@ impl Answer {
 mod tests {
     use tokio_stream::StreamExt;
     use ultima_p4runtime::batch;
-    use ultima_p4runtime::v1::{CounterEntry, Index};
 
     use super::*;
+    use ultima_engine::CounterCell;
 
-    fn counters(count: i64) -> Vec<Entity> {
-        let cell = |index| CounterEntry {
-            counter_id: 7,
-            index: Some(Index { index }),
-            data: None,
-        };
-        let cells = (0..count).map(|index| Entity::CounterEntry(cell(index)));
+    fn counters(count: u64) -> Vec<Row> {
+        let cells = (0..count).map(|index| Row::Counter(7, index, CounterCell::default()));
         cells.collect()
     }
 
@@ -188,7 +176,7 @@ mod tests {
         while let Some(response) = stream.next().await {
             match response {
                 Ok(response) => {
-                    assert!(response.entities.len() <= ENTITIES_PER_RESPONSE);
+                    assert!(response.encoded_len() < RESPONSE_BYTES + 100);
                     found.extend(response.entities.into_iter().filter_map(|one| one.entity));
                 }
                 Err(status) => {
@@ -207,13 +195,14 @@ mod tests {
         assert!(answer.push(0, Ok(counters(1200))));
         assert!(!answer.push(1, Err(Refusal::invalid("no"))));
         let (found, codes) = fetch(answer).await;
-        assert_eq!(found, counters(1200));
+        let expected: Vec<_> = counters(1200).into_iter().map(entity).collect();
+        assert_eq!(found, expected);
         assert_eq!(codes, [Code::Ok, Code::InvalidArgument]);
     }
 
     #[tokio::test]
     async fn answers_that_wait_share_their_room_and_give_it_back() {
-        let room = Arc::new(Semaphore::new(2));
+        let room = Arc::new(Semaphore::new(128 << 10));
         let mut first = Answer::new(1, room.clone());
         assert!(first.push(0, Ok(counters(1000))), "64 KiB are enough");
         let mut second = Answer::new(1, room.clone());
@@ -221,6 +210,6 @@ mod tests {
         let (_, codes) = fetch(second).await;
         assert_eq!(codes, [Code::ResourceExhausted]);
         fetch(first).await;
-        assert_eq!(room.available_permits(), 2);
+        assert_eq!(room.available_permits(), 128 << 10);
     }
 }

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use tonic::{Code, Status};
+use ultima_grpc::fair::{FairLimit, Origin};
 use ultima_p4runtime::rpc;
 use ultima_p4runtime::v1::{MasterArbitrationUpdate, Role, Uint128};
 
@@ -14,8 +15,9 @@ use super::unknown_device;
 
 /// Largest number of controllers of one role.
 pub(super) const MAX_CONTROLLERS: usize = 64;
-/// Largest number of named roles with controllers. The default role always has room.
-const MAX_ROLES: usize = 64;
+/// Largest number of named roles with controllers. The default role always has room. Beyond it, a new role ends one of the client
+/// with the most.
+const MAX_ROLES: usize = 256;
 /// Largest number of named roles without controllers whose highest election ids the switch remembers.
 const MAX_PAST_ROLES: usize = 1024;
 
@@ -31,6 +33,8 @@ pub(super) struct Arbitration {
     device_id: u64,
     /// The default role, and named roles with controllers.
     roles: BTreeMap<String, RoleState>,
+    /// Named roles with controllers, by the clients that were first.
+    named: FairLimit<String>,
     /// Named roles without controllers and their highest election ids, in the order in which their last streams ended. Beyond
     /// [`MAX_PAST_ROLES`] the switch forgets the first: §5.3 sets no bound, but names cost a client nothing.
     past: VecDeque<(String, u128)>,
@@ -40,6 +44,8 @@ pub(super) struct Arbitration {
 struct RoleState {
     /// The highest election id ever seen.
     highest: Option<u128>,
+    /// Its number among the named roles.
+    number: u64,
     live: BTreeMap<StreamId, Option<u128>>,
 }
 
@@ -82,6 +88,7 @@ impl Arbitration {
         Arbitration {
             device_id,
             roles: BTreeMap::from([(String::new(), RoleState::default())]),
+            named: FairLimit::new(MAX_ROLES),
             past: VecDeque::new(),
         }
     }
@@ -90,15 +97,17 @@ impl Arbitration {
     pub(super) fn update(
         &mut self,
         stream: StreamId,
+        origin: Origin,
         update: &MasterArbitrationUpdate,
     ) -> Result<Vec<Notice>, Status> {
         let role = role_name(update)?;
         let id = update.election_id.as_ref().map(u128::from);
-        self.admit(stream, update.device_id, role, id)?;
+        self.check(stream, update.device_id, role, id)?;
+        let mut ended = self.make_role(role, origin)?;
         let past = self.past.iter().position(|(name, _)| name == role);
         let past = past.and_then(|at| self.past.remove(at));
         let state = self.roles.entry(role.to_owned()).or_default();
-        let ended = state.make_room(stream, role, id)?;
+        ended.extend(state.make_room(stream, role, id)?);
         state.highest = state.highest.max(past.map(|(_, id)| id));
         let primary_before = state.primary();
         state.live.insert(stream, id);
@@ -112,8 +121,35 @@ impl Arbitration {
         Ok(ended.into_iter().chain(notices).collect())
     }
 
+    /// Adds a role that has no controllers. Returns the ends of the streams of a role that gives way.
+    fn make_role(&mut self, role: &str, origin: Origin) -> Result<Vec<Notice>, Status> {
+        if self.roles.contains_key(role) {
+            return Ok(Vec::new());
+        }
+        let full = |role: &str| {
+            Status::resource_exhausted(format!(
+                "role `{role}`: {MAX_ROLES} named roles have controllers, which is the limit"
+            ))
+        };
+        let added = self.named.add(origin, role.to_owned());
+        let (number, replaced) = added.map_err(|_| full(role))?;
+        let state = RoleState {
+            number,
+            ..RoleState::default()
+        };
+        self.roles.insert(role.to_owned(), state);
+        let Some(replaced) = replaced else {
+            return Ok(Vec::new());
+        };
+        let state = self.retire(replaced.clone());
+        let streams = state.into_iter().flat_map(|state| state.live.into_keys());
+        Ok(streams
+            .map(|stream| (stream, Err(full(&replaced))))
+            .collect())
+    }
+
     /// Checks an update (§5.3, cases 1 and 2).
-    fn admit(
+    fn check(
         &self,
         stream: StreamId,
         device_id: u64,
@@ -141,17 +177,8 @@ impl Arbitration {
             }
             _ => {}
         }
-        let Some(state) = self.roles.get(role) else {
-            // The default role is one of `roles`.
-            if self.roles.len() > MAX_ROLES {
-                return Err(Status::resource_exhausted(format!(
-                    "role `{role}`: {MAX_ROLES} named roles have controllers, which is the limit"
-                )));
-            }
-            return Ok(());
-        };
         let taken = |(&other, &its)| other != stream && its == id;
-        if let Some(id) = id
+        if let (Some(id), Some(state)) = (id, self.roles.get(role))
             && state.live.iter().any(taken)
         {
             return Err(Status::invalid_argument(format!(
@@ -186,15 +213,17 @@ impl Arbitration {
         }
     }
 
-    /// Remembers the highest election id of a named role without controllers.
-    fn retire(&mut self, role: String) {
-        let state = self.roles.remove(&role);
-        if let Some(highest) = state.and_then(|state| state.highest) {
+    /// Removes a named role, and remembers its highest election id.
+    fn retire(&mut self, role: String) -> Option<RoleState> {
+        let state = self.roles.remove(&role)?;
+        self.named.remove(state.number);
+        if let Some(highest) = state.highest {
             if self.past.len() == MAX_PAST_ROLES {
                 self.past.pop_front();
             }
             self.past.push_back((role, highest));
         }
+        Some(state)
     }
 
     /// Checks that a request is from the primary (§12, checks 1 and 2).
@@ -294,6 +323,11 @@ fn role_name(update: &MasterArbitrationUpdate) -> Result<&str, Status> {
 mod tests {
     use super::*;
 
+    const HOME: Origin = Origin {
+        address: None,
+        connection: 1,
+    };
+
     fn update(id: Option<u64>) -> MasterArbitrationUpdate {
         MasterArbitrationUpdate {
             device_id: 1,
@@ -334,10 +368,10 @@ mod tests {
     fn the_highest_election_id_is_the_primary() {
         let mut all = Arbitration::new(1);
         assert_eq!(
-            codes(&all.update(1, &update(Some(5))).expect("joins")),
+            codes(&all.update(1, HOME, &update(Some(5))).expect("joins")),
             [(1, Code::Ok)]
         );
-        let second = all.update(2, &update(Some(3))).expect("joins");
+        let second = all.update(2, HOME, &update(Some(3))).expect("joins");
         assert_eq!(codes(&second), [(2, Code::AlreadyExists)]);
         assert_eq!(
             update_in(&second[0]).election_id,
@@ -348,21 +382,26 @@ mod tests {
             (Ok(()), Err(Code::PermissionDenied))
         );
         // Promotion: all are told.
-        let promoted = all.update(2, &update(Some(6))).expect("changes");
+        let promoted = all.update(2, HOME, &update(Some(6))).expect("changes");
         assert_eq!(codes(&promoted), [(1, Code::AlreadyExists), (2, Code::Ok)]);
         assert_eq!(
             (writes(&all, 5), writes(&all, 6)),
             (Err(Code::PermissionDenied), Ok(()))
         );
         // Again the same: all are told again, as after any update of the primary.
-        assert_eq!(all.update(2, &update(Some(6))).expect("repeats").len(), 2);
+        assert_eq!(
+            all.update(2, HOME, &update(Some(6)))
+                .expect("repeats")
+                .len(),
+            2
+        );
     }
 
     #[test]
     fn no_backup_is_promoted_when_the_primary_leaves() {
         let mut all = Arbitration::new(1);
-        all.update(1, &update(Some(5))).expect("joins");
-        all.update(2, &update(Some(3))).expect("joins");
+        all.update(1, HOME, &update(Some(5))).expect("joins");
+        all.update(2, HOME, &update(Some(3))).expect("joins");
         assert_eq!(codes(&all.leave(1)), [(2, Code::NotFound)]);
         assert_eq!(writes(&all, 3), Err(Code::PermissionDenied));
         assert_eq!(
@@ -372,11 +411,11 @@ mod tests {
         );
         // 3 is below the highest ever seen, 5 is not.
         assert_eq!(
-            codes(&all.update(2, &update(Some(3))).expect("stays")),
+            codes(&all.update(2, HOME, &update(Some(3))).expect("stays")),
             [(2, Code::NotFound)]
         );
         assert_eq!(
-            codes(&all.update(2, &update(Some(5))).expect("changes")),
+            codes(&all.update(2, HOME, &update(Some(5))).expect("changes")),
             [(2, Code::Ok)]
         );
         assert_eq!(writes(&all, 5), Ok(()));
@@ -386,9 +425,9 @@ mod tests {
     #[test]
     fn a_primary_may_step_down() {
         let mut all = Arbitration::new(1);
-        all.update(1, &update(Some(5))).expect("joins");
-        all.update(2, &update(Some(4))).expect("joins");
-        let down = all.update(1, &update(Some(2))).expect("steps down");
+        all.update(1, HOME, &update(Some(5))).expect("joins");
+        all.update(2, HOME, &update(Some(4))).expect("joins");
+        let down = all.update(1, HOME, &update(Some(2))).expect("steps down");
         assert_eq!(codes(&down), [(1, Code::NotFound), (2, Code::NotFound)]);
         assert_eq!(writes(&all, 5), Err(Code::PermissionDenied));
     }
@@ -396,7 +435,7 @@ mod tests {
     #[test]
     fn without_an_election_id_one_is_a_backup_and_zero_is_an_id() {
         let mut all = Arbitration::new(1);
-        let backup = all.update(1, &update(None)).expect("joins");
+        let backup = all.update(1, HOME, &update(None)).expect("joins");
         assert_eq!(codes(&backup), [(1, Code::NotFound)]);
         assert_eq!(
             update_in(&backup[0]).election_id,
@@ -409,22 +448,23 @@ mod tests {
                 .code(),
             Code::PermissionDenied
         );
-        let zero = all.update(2, &update(Some(0))).expect("joins");
+        let zero = all.update(2, HOME, &update(Some(0))).expect("joins");
         assert_eq!(codes(&zero), [(1, Code::AlreadyExists), (2, Code::Ok)]);
         assert_eq!(writes(&all, 0), Ok(()));
-        all.update(3, &update(None)).expect("several may have none");
+        all.update(3, HOME, &update(None))
+            .expect("several may have none");
     }
 
     #[test]
     fn the_same_election_id_is_refused() {
         let mut all = Arbitration::new(1);
-        all.update(1, &update(Some(5))).expect("joins");
-        let error = all.update(2, &update(Some(5))).expect_err("taken");
+        all.update(1, HOME, &update(Some(5))).expect("joins");
+        let error = all.update(2, HOME, &update(Some(5))).expect_err("taken");
         assert_eq!(error.code(), Code::InvalidArgument);
         assert_eq!(writes(&all, 5), Ok(()));
         assert!(all.leave(2).is_empty());
         all.leave(1);
-        all.update(3, &update(Some(5))).expect("free again");
+        all.update(3, HOME, &update(Some(5))).expect("free again");
     }
 
     #[test]
@@ -435,12 +475,12 @@ mod tests {
             ..update(Some(1))
         };
         assert_eq!(
-            all.update(1, &other).expect_err("unknown").code(),
+            all.update(1, HOME, &other).expect_err("unknown").code(),
             Code::NotFound
         );
-        all.update(1, &update(Some(1))).expect("joins");
+        all.update(1, HOME, &update(Some(1))).expect("joins");
         assert_eq!(
-            all.update(1, &other).expect_err("moves").code(),
+            all.update(1, HOME, &other).expect_err("moves").code(),
             Code::FailedPrecondition
         );
         let role = Role {
@@ -452,11 +492,11 @@ mod tests {
             ..update(Some(1))
         };
         assert_eq!(
-            all.update(1, &moved).expect_err("moves").code(),
+            all.update(1, HOME, &moved).expect_err("moves").code(),
             Code::FailedPrecondition
         );
         // The same id in another role is another controller's, and a primary of its own.
-        let joined = all.update(2, &moved).expect("joins");
+        let joined = all.update(2, HOME, &moved).expect("joins");
         assert_eq!(update_in(&joined[0]).role, Some(role));
         assert_eq!(codes(&joined), [(2, Code::Ok)]);
         let id = Some(Uint128 { high: 0, low: 1 });
@@ -475,27 +515,29 @@ mod tests {
     fn controllers_and_roles_are_bounded() {
         let mut all = Arbitration::new(1);
         for stream in 0..MAX_CONTROLLERS as u64 {
-            all.update(stream, &update(None)).expect("joins");
+            all.update(stream, HOME, &update(None)).expect("joins");
         }
-        let error = all.update(1000, &update(None)).expect_err("full");
+        let error = all.update(1000, HOME, &update(None)).expect_err("full");
         assert_eq!(error.code(), Code::ResourceExhausted);
         // A higher election id ends the backup with the lowest one, or without any.
-        let primary = all.update(1000, &update(Some(7))).expect("has room");
+        let primary = all.update(1000, HOME, &update(Some(7))).expect("has room");
         assert_eq!(primary.len(), 1 + MAX_CONTROLLERS);
         assert_eq!(codes(&primary[..1]), [(0, Code::ResourceExhausted)]);
         assert_eq!(writes(&all, 7), Ok(()));
         for id in 1..MAX_CONTROLLERS as u64 {
-            let backup = all.update(1000 + id, &update(Some(7 + id)));
+            let backup = all.update(1000 + id, HOME, &update(Some(7 + id)));
             let ended = codes(&backup.expect("has room"))[0];
             assert_eq!(ended, (id, Code::ResourceExhausted));
         }
-        let low = all.update(1100, &update(Some(6))).expect_err("full");
+        let low = all.update(1100, HOME, &update(Some(6))).expect_err("full");
         assert_eq!(low.code(), Code::ResourceExhausted);
-        let last = all.update(1100, &update(Some(100))).expect("has room");
+        let last = all
+            .update(1100, HOME, &update(Some(100)))
+            .expect("has room");
         assert_eq!(codes(&last)[0], (1000, Code::ResourceExhausted));
         assert!(all.leave(1000).is_empty());
         for n in 0..=MAX_ROLES as u64 {
-            let joined = all.update(2000 + n, &in_role(&format!("r{n}"), None));
+            let joined = all.update(2000 + n, HOME, &in_role(&format!("r{n}"), None));
             assert_eq!(joined.is_ok(), n < MAX_ROLES as u64, "{n}");
         }
     }
@@ -505,17 +547,30 @@ mod tests {
     fn role_names_of_one_client_do_not_lock_others_out() {
         let mut all = Arbitration::new(1);
         for n in 0..=MAX_ROLES as u64 {
-            let _ = all.update(n, &in_role(&format!("r{n}"), Some(1)));
+            let _ = all.update(n, HOME, &in_role(&format!("r{n}"), Some(1)));
         }
-        let joined = all.update(1000, &update(Some(5))).expect("default role");
+        let joined = all
+            .update(1000, HOME, &update(Some(5)))
+            .expect("default role");
         assert_eq!(codes(&joined), [(1000, Code::Ok)]);
-        let full = all.update(1001, &in_role("x", Some(1))).expect_err("full");
+        let full = all
+            .update(1001, HOME, &in_role("x", Some(1)))
+            .expect_err("full");
         assert_eq!(full.code(), Code::ResourceExhausted);
-        all.leave(0);
-        all.update(1001, &in_role("x", Some(1))).expect("has room");
+        let other = Origin {
+            address: None,
+            connection: 2,
+        };
+        let joined = all.update(2000, other, &in_role("x", Some(1)));
+        let codes = codes(&joined.expect("a place of the first client"));
+        assert_eq!(codes, [(0, Code::ResourceExhausted), (2000, Code::Ok)]);
+        assert!(all.leave(0).is_empty());
+        all.leave(2000);
+        all.update(1001, HOME, &in_role("x", Some(1)))
+            .expect("has room");
         for n in 0..10_000 {
             all.leave(1001);
-            all.update(1001, &in_role(&format!("y{n}"), Some(1)))
+            all.update(1001, HOME, &in_role(&format!("y{n}"), Some(1)))
                 .expect("has room");
         }
         assert_eq!(all.past.len(), MAX_PAST_ROLES);
@@ -524,7 +579,7 @@ mod tests {
     #[test]
     fn a_role_keeps_its_highest_election_id_without_controllers() {
         let mut all = Arbitration::new(1);
-        all.update(1, &in_role("telemetry", Some(5)))
+        all.update(1, HOME, &in_role("telemetry", Some(5)))
             .expect("joins");
         assert!(all.leave(1).is_empty());
         let write = |all: &Arbitration| {
@@ -534,16 +589,16 @@ mod tests {
         };
         assert_eq!(write(&all), Err(Code::PermissionDenied));
         let low = all
-            .update(2, &in_role("telemetry", Some(4)))
+            .update(2, HOME, &in_role("telemetry", Some(4)))
             .expect("joins");
         assert_eq!(codes(&low), [(2, Code::NotFound)]);
         let high = all
-            .update(3, &in_role("telemetry", Some(5)))
+            .update(3, HOME, &in_role("telemetry", Some(5)))
             .expect("joins");
         assert_eq!(codes(&high), [(2, Code::AlreadyExists), (3, Code::Ok)]);
         assert_eq!(write(&all), Ok(()));
         // Without an election id there is nothing to remember.
-        all.update(4, &in_role("idle", None)).expect("joins");
+        all.update(4, HOME, &in_role("idle", None)).expect("joins");
         all.leave(4);
         assert!(all.past.is_empty());
     }

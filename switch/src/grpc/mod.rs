@@ -2,25 +2,16 @@
 
 mod answers;
 mod arbitration;
-mod arrays;
 mod deliver;
-mod digests;
-mod direct;
-mod error;
 mod gnmi;
 mod limits;
 mod pipeline_config;
 mod port_control;
 mod ports;
-mod profile;
 mod read;
-mod replication;
-mod scan;
 mod stream;
-mod table_entry;
 mod trace;
 mod traffic;
-mod value_set;
 mod write;
 
 use std::ops::Deref;
@@ -32,6 +23,7 @@ use tokio_stream::Stream;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status, Streaming};
 use ultima_gnmi::v0::g_nmi_server::GNmiServer;
+use ultima_grpc::fair::CallLimit;
 use ultima_grpc::server::Services;
 use ultima_p4runtime::v1::p4_runtime_server::P4Runtime;
 use ultima_p4runtime::v1::{
@@ -42,9 +34,8 @@ use ultima_p4runtime::v1::{
 };
 
 use crate::datapath::Datapath;
-use crate::engine::Schema;
 use crate::forward::{Answer, CommandError, Handle};
-use crate::notify::Tallies;
+use crate::notify::{CurrentHeaders, Tallies};
 use crate::opener::PortOpener;
 use crate::pipeline::Loader;
 use crate::proto::port_control_server::PortControlServer;
@@ -53,10 +44,8 @@ use crate::proto::trace_server::TraceServer;
 use crate::proto::traffic_manager_server::TrafficManagerServer;
 pub(crate) use deliver::deliver;
 use limits::Limited;
-pub(crate) use ports::statistics;
 use stream::Controllers;
-pub(crate) use table_entry::idle_entry;
-pub(crate) use write::apply;
+use ultima_engine::Schema;
 
 /// The version of the P4Runtime specification that this server follows.
 const API_VERSION: &str = "1.5.0";
@@ -81,6 +70,7 @@ pub(crate) struct State {
     loader: Loader,
     forwarder: Handle,
     tallies: Arc<Tallies>,
+    headers: CurrentHeaders,
     opener: PortOpener,
     controllers: Mutex<Controllers>,
     /// The tables of the program that writes refer to, as the forwarding thread has them after the commands sent so far. Writes
@@ -92,7 +82,10 @@ pub(crate) struct State {
     answers: Arc<Semaphore>,
     /// Serializes additions of ports, so that a conflict is found before the second port touches files or sockets.
     adding_ports: tokio::sync::Mutex<()>,
-    gnmi_subscribers: Arc<Semaphore>,
+    /// Streams without an arbitration update.
+    unarbitrated: CallLimit,
+    gnmi_subscribers: CallLimit,
+    traces: CallLimit,
 }
 
 impl Deref for Service {
@@ -109,6 +102,7 @@ impl Service {
         loader: Loader,
         forwarder: Handle,
         tallies: Arc<Tallies>,
+        headers: CurrentHeaders,
         opener: PortOpener,
         schema: Option<Arc<Schema>>,
     ) -> Self {
@@ -117,13 +111,16 @@ impl Service {
             loader,
             forwarder,
             tallies,
+            headers,
             opener,
             controllers: Mutex::new(Controllers::new(device_id)),
             schema: RwLock::new(schema),
             reading: tokio::sync::Mutex::default(),
             answers: answers::room(),
             adding_ports: tokio::sync::Mutex::default(),
-            gnmi_subscribers: Arc::new(Semaphore::new(gnmi::SUBSCRIBERS)),
+            unarbitrated: CallLimit::new(stream::MAX_UNARBITRATED),
+            gnmi_subscribers: CallLimit::new(gnmi::SUBSCRIBERS),
+            traces: CallLimit::new(trace::REQUESTS),
         }))
     }
 
@@ -276,10 +273,7 @@ impl P4Runtime for Service {
         &self,
         request: Request<Streaming<StreamMessageRequest>>,
     ) -> Result<Response<Self::StreamChannelStream>, Status> {
-        Ok(Response::new(stream::open(
-            self.clone(),
-            request.into_inner(),
-        )))
+        Ok(Response::new(stream::open(self.clone(), request)))
     }
 
     async fn capabilities(

@@ -13,8 +13,8 @@ use ultima_p4runtime::v1::{
 
 use super::Service;
 use crate::datapath::Datapath;
-use crate::engine::LoadError;
 use crate::pipeline::{ConfigError, Pipeline};
+use ultima_engine::LoadError;
 
 impl Service {
     pub(super) async fn set_pipeline_config(

@@ -3,13 +3,13 @@
 use tonic::{Request, Response, Status};
 
 use super::Service;
-use super::ports;
 use crate::config::{Attach, PortConfig, SpecError};
 use crate::datapath::{Datapath, NewPort};
+use crate::error::SwitchError;
 use crate::proto::port_control_server::PortControl;
 use crate::proto::{AddPortRequest, AddPortResponse, RemovePortRequest, RemovePortResponse};
-use crate::switch::SwitchError;
-use crate::tm::{ChangeError, WireChange};
+use crate::tm::{ChangeError, WireChange, WireConfig};
+use crate::translate::statistics;
 
 impl Service {
     /// Opens a port on a blocking thread, since file systems may be slow.
@@ -45,7 +45,7 @@ impl PortControl for Service {
     ) -> Result<Response<AddPortResponse>, Status> {
         let request = request.into_inner();
         self.check_device_or_only(request.device_id)?;
-        let config = config(request)?;
+        let config = config(request, self.opener.added_wire.clone())?;
         let number = config.number;
         let _one_by_one = self.adding_ports.lock().await;
         self.admits(number, None).await?;
@@ -64,13 +64,13 @@ impl PortControl for Service {
         let RemovePortRequest { device_id, number } = request.into_inner();
         self.check_device_or_only(device_id)?;
         let remove = move |datapath: &mut Datapath| datapath.remove_port(number);
-        let port = Some(ports::port(self.forwarder.call(remove).await??));
+        let port = Some(statistics::port(self.forwarder.call(remove).await??));
         Ok(Response::new(RemovePortResponse { port }))
     }
 }
 
-/// Reads a port's configuration from a request, with the rules of the command line.
-fn config(request: AddPortRequest) -> Result<PortConfig, Status> {
+/// Reads a port's configuration from a request, with the rules of the command line. `wire` is that of a request without settings.
+fn config(request: AddPortRequest, wire: WireConfig) -> Result<PortConfig, Status> {
     let AddPortRequest {
         number,
         attachment,
@@ -81,6 +81,7 @@ fn config(request: AddPortRequest) -> Result<PortConfig, Status> {
     let mut config: PortConfig = format!("{number}@{attachment}")
         .parse()
         .map_err(|error: SpecError| invalid(error.to_string()))?;
+    config.wire = wire;
     if let Attach::Inherited(_) = config.attach {
         return Err(invalid(format!(
             "port {number}: {attachment}: only the process that starts the switch can give descriptors; expected an \

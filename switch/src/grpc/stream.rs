@@ -1,6 +1,7 @@
 //! StreamChannel: arbitration, packet-in and packet-out, digests and their acknowledgements (P4Runtime §16).
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
+use std::future::pending;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,18 +10,20 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Code, Status, Streaming};
+use ultima_grpc::fair::{Admitted, Origin};
 use ultima_p4runtime::v1::stream_error::Details;
 use ultima_p4runtime::v1::stream_message_request::Update as Request;
 use ultima_p4runtime::v1::stream_message_response::Update as Response;
 use ultima_p4runtime::v1::{
-    DigestListAck, DigestListAckError, MasterArbitrationUpdate, PacketOutError, StreamError,
-    StreamMessageRequest, StreamMessageResponse, StreamOtherError,
+    DigestListAck, DigestListAckError, MasterArbitrationUpdate, PacketOut, PacketOutError,
+    StreamError, StreamMessageRequest, StreamMessageResponse, StreamOtherError,
 };
 
 use super::arbitration::{Arbitration, Notice, StreamId};
 use super::{ResponseStream, Service};
 use crate::datapath::Datapath;
 use crate::target::Refusal;
+use crate::translate::packet_out;
 
 /// Largest number of waiting arbitration updates. A controller that reads too slowly loses its stream.
 const BACKLOG: usize = 64;
@@ -30,9 +33,9 @@ const NOTIFICATIONS: usize = 512;
 /// reading the stream.
 const REQUESTS: usize = 64;
 
-/// Largest number of streams without an arbitration update. The next one ends the oldest, so that clients that only open
-/// streams keep no controller out.
-const MAX_UNARBITRATED: usize = 64;
+/// Largest number of streams without an arbitration update. The next one ends one of the client with the most, so that clients
+/// that only open streams keep no controller out.
+pub(super) const MAX_UNARBITRATED: usize = 256;
 /// Time until a stream's first arbitration update. §5.3: a controller sends it first.
 const ARBITRATION_TIME: Duration = Duration::from_secs(30);
 
@@ -54,12 +57,9 @@ struct Controller {
     _open: oneshot::Sender<()>,
 }
 
-/// Arbitration with the controllers' streams.
 pub(super) struct Controllers {
     arbitration: Arbitration,
     streams: HashMap<StreamId, Controller>,
-    /// Streams without an arbitration update. A smaller id is older.
-    unarbitrated: BTreeSet<StreamId>,
     next: StreamId,
 }
 
@@ -68,17 +68,14 @@ impl Controllers {
         Controllers {
             arbitration: Arbitration::new(device_id),
             streams: HashMap::new(),
-            unarbitrated: BTreeSet::new(),
             next: 0,
         }
     }
 
-    /// Ends all streams.
     pub(super) fn close_all(&mut self) {
         self.streams.clear();
     }
 
-    /// Checks that a request is from the primary.
     pub(super) fn check_primary(&self, (device, role, id): &super::Sender) -> Result<(), Status> {
         self.arbitration.check_primary(*device, role, *id)
     }
@@ -86,15 +83,6 @@ impl Controllers {
     fn join(&mut self, sender: Sender) -> (StreamId, oneshot::Receiver<()>) {
         let id = self.next;
         self.next += 1;
-        if self.unarbitrated.len() == MAX_UNARBITRATED
-            && let Some(oldest) = self.unarbitrated.pop_first()
-        {
-            let message = format!(
-                "{MAX_UNARBITRATED} later streams have not sent an arbitration update, which is the limit"
-            );
-            self.end(oldest, Status::resource_exhausted(message));
-        }
-        self.unarbitrated.insert(id);
         let (open, closed) = oneshot::channel();
         self.streams.insert(
             id,
@@ -115,7 +103,6 @@ impl Controllers {
 
     fn leave(&mut self, id: StreamId) {
         self.streams.remove(&id);
-        self.unarbitrated.remove(&id);
         let notices = self.arbitration.leave(id);
         self.tell(notices);
     }
@@ -162,41 +149,46 @@ impl Service {
 /// Serves one controller until its stream ends.
 pub(super) fn open(
     service: Service,
-    requests: Streaming<StreamMessageRequest>,
+    requests: tonic::Request<Streaming<StreamMessageRequest>>,
 ) -> ResponseStream<StreamMessageResponse> {
-    serve(service, requests, ARBITRATION_TIME)
+    let origin = Origin::of(&requests);
+    serve(service, requests.into_inner(), origin, ARBITRATION_TIME)
 }
 
 /// Serves one controller, which has `patience` for its first arbitration update.
 pub(super) fn serve(
     service: Service,
     mut requests: impl Stream<Item = Result<StreamMessageRequest, Status>> + Send + Unpin + 'static,
+    origin: Origin,
     patience: Duration,
 ) -> ResponseStream<StreamMessageResponse> {
     let (sender, receiver) = mpsc::channel(BACKLOG + NOTIFICATIONS);
     // To end the stream with an error. Weak: the stream is open as long as `Controllers` has it.
     let end = sender.downgrade();
     let (id, mut closed) = service.controllers().join(sender);
+    let unarbitrated = service.unarbitrated.admit_newest(origin);
     tokio::spawn(async move {
-        let client = Client {
+        let mut client = Client {
             service: &service,
             id,
+            origin,
+            unarbitrated: Some(unarbitrated),
             end: end.clone(),
             room: Arc::new(Semaphore::new(REQUESTS)),
         };
         let mut late = pin!(tokio::time::sleep(patience));
-        let mut arbitrated = false;
         let result = loop {
             let request = tokio::select! {
                 request = requests.next() => request,
                 _ = &mut closed => break Ok(()),
-                () = &mut late, if !arbitrated => {
-                    arbitrated = !service.controllers().unarbitrated.contains(&id);
-                    if arbitrated {
-                        continue;
-                    }
+                () = &mut late, if client.unarbitrated.is_some() => {
                     break Err(Status::deadline_exceeded(format!(
                         "no arbitration update within {patience:?} of the stream's start"
+                    )));
+                }
+                () = evicted(&mut client.unarbitrated) => {
+                    break Err(Status::resource_exhausted(format!(
+                        "{MAX_UNARBITRATED} other streams have not sent an arbitration update, which is the limit"
                     )));
                 }
             };
@@ -221,10 +213,21 @@ pub(super) fn serve(
     Box::pin(ReceiverStream::new(receiver))
 }
 
+/// Waits until another stream takes the place of this one without an arbitration update.
+async fn evicted(unarbitrated: &mut Option<Admitted>) {
+    match unarbitrated {
+        Some(admitted) => admitted.evicted().await,
+        None => pending().await,
+    }
+}
+
 /// A controller, for the task that reads its messages.
 struct Client<'a> {
     service: &'a Service,
     id: StreamId,
+    origin: Origin,
+    /// Its place among the streams without an arbitration update, until it has sent one.
+    unarbitrated: Option<Admitted>,
     end: WeakSender,
     /// Room for messages that wait for the forwarding thread.
     room: Arc<Semaphore>,
@@ -232,24 +235,36 @@ struct Client<'a> {
 
 impl Client<'_> {
     /// Handles a message. An error ends the stream.
-    async fn handle(&self, request: StreamMessageRequest) -> Result<(), Status> {
+    async fn handle(&mut self, request: StreamMessageRequest) -> Result<(), Status> {
         match request.update {
             Some(Request::Arbitration(update)) => self.arbitrate(&update)?,
             Some(Request::Packet(packet)) => {
+                let translate = |packet: &PacketOut| {
+                    let headers = self.service.headers.get().ok_or_else(|| {
+                        let what = "packet-out: no program is committed; commit one first";
+                        Refusal::new(Code::FailedPrecondition, what)
+                    })?;
+                    let frame = packet_out(&headers, packet)?;
+                    Ok(move |datapath: &mut Datapath| datapath.packet_out(&frame, &headers))
+                };
                 let details = |packet| {
                     Details::PacketOut(PacketOutError {
                         packet_out: Some(packet),
                     })
                 };
-                self.hand_over(packet, details, Datapath::packet_out).await;
+                self.hand_over(packet, details, translate).await;
             }
             Some(Request::DigestAck(ack)) => {
+                let translate = |ack: &DigestListAck| {
+                    let (digest, list) = (ack.digest_id, ack.list_id);
+                    Ok(move |datapath: &mut Datapath| acknowledge(datapath, digest, list))
+                };
                 let details = |ack| {
                     Details::DigestListAck(DigestListAckError {
                         digest_list_ack: Some(ack),
                     })
                 };
-                self.hand_over(ack, details, acknowledge).await;
+                self.hand_over(ack, details, translate).await;
             }
             Some(Request::Other(other)) => {
                 let message = "this switch knows no messages beyond the specification's";
@@ -265,11 +280,12 @@ impl Client<'_> {
         Ok(())
     }
 
-    fn arbitrate(&self, update: &MasterArbitrationUpdate) -> Result<(), Status> {
+    fn arbitrate(&mut self, update: &MasterArbitrationUpdate) -> Result<(), Status> {
         let mut controllers = self.service.controllers();
         let was_primary = controllers.arbitration.is_primary(self.id);
-        let notices = controllers.arbitration.update(self.id, update)?;
-        controllers.unarbitrated.remove(&self.id);
+        let arbitration = &mut controllers.arbitration;
+        let notices = arbitration.update(self.id, self.origin, update)?;
+        self.unarbitrated = None;
         if !was_primary && controllers.arbitration.is_primary(self.id) {
             // §9.8: it may not know what its predecessor was told. Sent before it hears that it is
             // the primary, so that what a packet says from then on is told.
@@ -283,28 +299,35 @@ impl Client<'_> {
         Ok(())
     }
 
-    /// Sends a primary's message to the forwarding thread, in order with the controller's writes. Reports a failure as a stream
-    /// error.
-    async fn hand_over<T: Send + 'static>(
+    /// Translates a primary's message and sends it to the forwarding thread, in order with the controller's writes. Reports a
+    /// failure as a stream error.
+    async fn hand_over<T: Send + 'static, A>(
         &self,
         message: T,
         details: fn(T) -> Details,
-        action: fn(&mut Datapath, &T) -> Result<(), Refusal>,
-    ) {
+        translate: impl FnOnce(&T) -> Result<A, Refusal>,
+    ) where
+        A: FnOnce(&mut Datapath) -> Result<(), Refusal> + Send + 'static,
+    {
         // The forwarding thread gives it back even when it ends; nobody closes the semaphore.
         let Ok(permit) = self.room.clone().acquire_owned().await else {
             return;
         };
+        let action = translate(&message);
         let controllers = self.service.controllers();
         if !controllers.arbitration.is_primary(self.id) {
             let what = "only a primary controller may send packets and acknowledgements";
             let refusal = Refusal::new(Code::PermissionDenied, what);
             return complain(&self.end, refusal, details(message));
         }
+        let action = match action {
+            Ok(action) => action,
+            Err(refusal) => return complain(&self.end, refusal, details(message)),
+        };
         let end = self.end.clone();
         // Sent under the lock: messages of who becomes the primary later come later.
         self.service.forwarder.send(move |datapath| {
-            if let Err(refusal) = action(datapath, &message) {
+            if let Err(refusal) = action(datapath) {
                 complain(&end, refusal, details(message));
             }
             drop(permit);
@@ -312,12 +335,12 @@ impl Client<'_> {
     }
 }
 
-fn acknowledge(datapath: &mut Datapath, ack: &DigestListAck) -> Result<(), Refusal> {
+fn acknowledge(datapath: &mut Datapath, digest: u32, list: u64) -> Result<(), Refusal> {
     let Some(pipeline) = datapath.active_mut() else {
         let message = "digest ack: no program is committed that could have sent the list";
         return Err(Refusal::new(Code::FailedPrecondition, message));
     };
-    let acknowledged = pipeline.digests.acknowledge(ack.digest_id, ack.list_id);
+    let acknowledged = pipeline.digests.acknowledge(digest, list);
     acknowledged.map_err(|error| Refusal::invalid(format!("digest ack: {error}")))
 }
 
@@ -350,9 +373,17 @@ mod tests {
         service: &Service,
         patience: Duration,
     ) -> (Requests, ResponseStream<StreamMessageResponse>) {
+        connect_from(Origin::default(), service, patience)
+    }
+
+    fn connect_from(
+        origin: Origin,
+        service: &Service,
+        patience: Duration,
+    ) -> (Requests, ResponseStream<StreamMessageResponse>) {
         let (sender, requests) = mpsc::unbounded_channel();
         let requests = UnboundedReceiverStream::new(requests);
-        (sender, serve(service.clone(), requests, patience))
+        (sender, serve(service.clone(), requests, origin, patience))
     }
 
     fn announce(stream: &Requests, low: u64) {
@@ -398,10 +429,24 @@ mod tests {
         let (last, responses) = &mut silent[MAX_UNARBITRATED];
         announce(last, 1);
         assert_eq!(code(responses).await, Some(Code::Ok));
-        assert_eq!(
-            service.controllers().unarbitrated.len(),
-            MAX_UNARBITRATED - 1
-        );
+        assert_eq!(service.unarbitrated.len(), MAX_UNARBITRATED - 1);
+    }
+
+    #[tokio::test]
+    async fn a_flood_of_silent_streams_ends_no_stream_of_another_client() {
+        let (service, _forwarder): (Service, Forwarder) = service();
+        let (late, mut responses) = connect(&service, ARBITRATION_TIME);
+        let flooder = Origin {
+            address: None,
+            connection: 1,
+        };
+        let mut flood = Vec::new();
+        for _ in 0..4 * MAX_UNARBITRATED {
+            flood.push(connect_from(flooder, &service, ARBITRATION_TIME));
+            tokio::task::yield_now().await;
+        }
+        announce(&late, 1);
+        assert_eq!(code(&mut responses).await, Some(Code::Ok));
     }
 
     #[tokio::test]

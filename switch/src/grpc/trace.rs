@@ -6,6 +6,7 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::time::{Instant, sleep_until};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
+use ultima_grpc::fair::Origin;
 
 use super::{ResponseStream, Service, no_pipeline};
 use crate::datapath::Datapath;
@@ -16,13 +17,13 @@ use crate::proto::{self, PacketTrace, TraceRequest};
 use crate::trace;
 use crate::trace::tracer::{Pattern, Wanted, WatchId};
 
+/// Largest number of requests at a time.
+pub(super) const REQUESTS: usize = 16;
 /// Largest number of traces that wait for a reader.
 const BACKLOG: usize = 8;
 /// Largest number of packets of one request.
 const MAX_COUNT: u32 = 10_000;
-/// Default time limit of a request.
 const DEFAULT_LIMIT: Duration = Duration::from_secs(10);
-/// Longest time limit of a request.
 const MAX_LIMIT: Duration = Duration::from_secs(3600);
 /// Longest frame that a port accepts.
 const MAX_FRAME: usize = u16::MAX as usize;
@@ -35,16 +36,24 @@ impl Trace for Service {
         &self,
         request: Request<TraceRequest>,
     ) -> Result<Response<Self::PacketsStream>, Status> {
+        let origin = Origin::of(&request);
         let request = request.into_inner();
         self.check_device_or_only(request.device_id)?;
         let limit = time_limit(request.time_limit_ms)?;
         let order = Order::new(request.packets)?;
+        let mut place = self.traces.admit(origin).map_err(|_| too_many())?;
         let (traces, traced) = channel(BACKLOG);
         let begin = move |datapath: &mut Datapath| order.begin(datapath, request.port, traces);
         let watch = self.forwarder.call(begin).await??;
         let (messages, stream) = channel(1);
         let forwarder = self.forwarder.clone();
-        tokio::spawn(pass_on(traced, messages, limit, forwarder, watch));
+        tokio::spawn(async move {
+            tokio::select! {
+                () = pass_on(traced, &messages, limit, &forwarder, watch) => {}
+                () = place.evicted() => drop(messages.try_send(Err(too_many()))),
+            }
+            drop(forwarder.send(move |datapath: &mut Datapath| datapath.tracer().unwatch(watch)));
+        });
         Ok(Response::new(Box::pin(ReceiverStream::new(stream))))
     }
 }
@@ -52,9 +61,9 @@ impl Trace for Service {
 /// Sends traces until the last one, the time limit, or the end of the client.
 async fn pass_on(
     mut traced: Receiver<trace::PacketTrace>,
-    messages: Sender<Result<PacketTrace, Status>>,
+    messages: &Sender<Result<PacketTrace, Status>>,
     limit: Duration,
-    forwarder: Handle,
+    forwarder: &Handle,
     watch: WatchId,
 ) {
     let end = sleep_until(Instant::now() + limit);
@@ -82,10 +91,14 @@ async fn pass_on(
             break;
         }
     }
-    drop(forwarder.send(move |datapath: &mut Datapath| datapath.tracer().unwatch(watch)));
 }
 
-/// A request.
+fn too_many() -> Status {
+    Status::resource_exhausted(format!(
+        "{REQUESTS} requests wait for packets, which is the limit; try again when one has ended"
+    ))
+}
+
 enum Order {
     Next(Pattern, u32),
     Frame(Vec<u8>),
@@ -129,7 +142,7 @@ impl Order {
             Order::Next(pattern, count) => (Wanted::Next(pattern, count), None),
             Order::Frame(frame) => (Wanted::Injected, Some(frame)),
         };
-        let watch = datapath.tracer().watch(port, wanted, traces)?;
+        let watch = datapath.tracer().watch(port, wanted, traces);
         if let Some(frame) = frame {
             datapath.inject(port, &frame, watch);
         }

@@ -20,8 +20,8 @@ impl TrafficManager for Service {
         request: Request<GetSettingsRequest>,
     ) -> Result<Response<GetSettingsResponse>, Status> {
         self.check_device_or_only(request.into_inner().device_id)?;
-        let read = |datapath: &mut Datapath| port_settings(datapath, |_| true);
-        let ports = self.forwarder.call(read).await?;
+        let read = |datapath: &mut Datapath| settings(datapath, |_| true);
+        let ports = messages(self.forwarder.call(read).await?);
         let device_id = self.device_id;
         Ok(Response::new(GetSettingsResponse { device_id, ports }))
     }
@@ -41,30 +41,35 @@ impl TrafficManager for Service {
             })
             .collect::<Result<Vec<_>, Status>>()?;
         let change = move |datapath: &mut Datapath| change(datapath, &changes);
-        let ports = self.forwarder.call(change).await??;
+        let ports = messages(self.forwarder.call(change).await??);
         Ok(Response::new(SetSettingsResponse { ports }))
     }
 }
 
-fn port_settings(datapath: &Datapath, wanted: impl Fn(u16) -> bool) -> Vec<PortSettings> {
+/// Number, attachment and settings of ports.
+type Settings = Vec<(u16, String, WireConfig)>;
+
+fn settings(datapath: &Datapath, wanted: impl Fn(u16) -> bool) -> Settings {
     let ports = datapath.wires().filter(|(number, ..)| wanted(*number));
     ports
-        .map(|(number, attachment, wire)| PortSettings {
-            port: u32::from(number),
-            attachment: attachment.to_owned(),
-            settings: wire.to_string(),
-        })
+        .map(|(number, attachment, wire)| (number, attachment.to_owned(), wire.clone()))
         .collect()
+}
+
+fn messages(settings: Settings) -> Vec<PortSettings> {
+    let message = |(number, attachment, wire): (u16, String, WireConfig)| PortSettings {
+        port: u32::from(number),
+        attachment,
+        settings: wire.to_string(),
+    };
+    settings.into_iter().map(message).collect()
 }
 
 /// Largest number of port changes in one request, since packets wait meanwhile.
 const MAX_CHANGES: usize = 4096;
 
 /// Computes all new configurations, then applies them.
-fn change(
-    datapath: &mut Datapath,
-    changes: &[(Vec<u32>, WireChange)],
-) -> Result<Vec<PortSettings>, Status> {
+fn change(datapath: &mut Datapath, changes: &[(Vec<u32>, WireChange)]) -> Result<Settings, Status> {
     let present: BTreeMap<u16, &WireConfig> = datapath
         .wires()
         .map(|(number, _, wire)| (number, wire))
@@ -79,7 +84,7 @@ fn change(
         )));
     }
     let mut new: BTreeMap<u16, WireConfig> = BTreeMap::new();
-    for (ports, settings) in changes {
+    for (ports, change) in changes {
         let numbers: Vec<u16> = match ports[..] {
             [] => present.keys().copied().collect(),
             ref ports => ports
@@ -92,7 +97,7 @@ fn change(
             let Some(mut wire) = wire.cloned() else {
                 continue;
             };
-            settings.apply(&mut wire);
+            change.apply(&mut wire);
             wire.validate()
                 .map_err(|error| Status::invalid_argument(format!("port {number}: {error}")))?;
             new.insert(number, wire);
@@ -102,5 +107,5 @@ fn change(
     for (number, wire) in new {
         datapath.set_wire(number, wire);
     }
-    Ok(port_settings(datapath, |number| changed.contains(&number)))
+    Ok(settings(datapath, |number| changed.contains(&number)))
 }

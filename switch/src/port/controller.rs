@@ -5,10 +5,8 @@ use super::PortIo;
 use crate::notify::Notifier;
 use crate::tm::{Departure, Medium};
 
-/// Name of the CPU port's attachment.
 pub(crate) const ATTACHMENT: &str = "controller";
 
-/// The CPU port's attachment.
 pub(crate) struct ControllerPort(pub(crate) Notifier);
 
 impl Medium for ControllerPort {

@@ -14,12 +14,9 @@ use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
 use nix::errno::Errno;
 
-/// The link state of an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Link {
-    /// The interface was removed.
     Gone,
-    /// It is administratively down.
     Down,
     /// It is up without a carrier: an unplugged cable, or a veth whose peer is down.
     NoCarrier,
@@ -27,7 +24,6 @@ pub(super) enum Link {
     Running,
 }
 
-/// Facts of an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Details {
     pub(super) link: Link,
@@ -103,7 +99,6 @@ impl Details {
 pub(crate) struct LinkNews(Socket);
 
 impl LinkNews {
-    /// Starts listening.
     pub(crate) fn open() -> io::Result<Self> {
         let mut socket = Socket::new(NETLINK_ROUTE)?;
         let groups = (libc::RTMGRP_LINK | libc::RTMGRP_TC).cast_unsigned();

@@ -17,7 +17,6 @@ pub(super) struct Mapping {
 unsafe impl Send for Mapping {}
 
 impl Mapping {
-    /// Maps new memory.
     pub(super) fn anonymous(len: usize) -> io::Result<Self> {
         let len = NonZeroUsize::new(len).ok_or(io::ErrorKind::InvalidInput)?;
         let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;

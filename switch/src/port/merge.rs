@@ -12,8 +12,8 @@ use super::offload::{
     FIN_PSH, GSO_TCPV4, GSO_UDP_L4, Gso, NEEDS_CHECKSUM, Network, Transport, put,
 };
 use super::xdp::CHUNK;
-use crate::engine::csum16;
 use crate::tm::BATCH;
+use ultima_engine::csum16;
 
 /// Where headers start, without options of IP.
 const IP: usize = 14;

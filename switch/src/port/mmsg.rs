@@ -26,21 +26,15 @@ pub(crate) struct RxBatch {
     count: usize,
 }
 
-/// One received message.
 #[derive(Debug, Clone, Copy, Default)]
 struct Slot {
-    /// Its bytes.
     len: usize,
-    /// It was longer than the slot.
     truncated: bool,
-    /// Bytes of ancillary data.
     control_len: usize,
 }
 
-/// A received frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Frame<'a> {
-    /// All of it.
     Whole(&'a [u8]),
     /// Several segments, still to be cut.
     Segments(&'a [u8], Gso),

@@ -5,7 +5,7 @@
 //! pseudo-header's sum only, and (GSO) one frame of up to 64 KiB for many segments. With
 //! `PACKET_VNET_HDR` the kernel says which of that applies, in the header of `linux/virtio_net.h`.
 
-use crate::engine::{csum16, sum16};
+use ultima_engine::{csum16, sum16};
 
 /// Bytes of `struct virtio_net_hdr`.
 pub(super) const VNET_HEADER: usize = 10;

@@ -49,18 +49,15 @@ struct Refusals {
     given_up: Option<usize>,
 }
 
-/// A port on a network interface.
 pub(crate) struct RawPort {
     // Unmapped before the socket is closed.
     ring: RxRing,
     receiver: OwnedFd,
     sender: OwnedFd,
-    /// Whether there may be a send ring.
     send_rings: bool,
     /// Sends frames that have a length in `ring_takes`.
     tx_ring: Option<TxRing>,
     ring_takes: RangeInclusive<usize>,
-    /// Whether frames leave merged.
     merges: bool,
     /// Time of the next try to open it.
     retry_ring: Option<Instant>,
@@ -70,7 +67,6 @@ pub(crate) struct RawPort {
     staged: usize,
     receiving: Interest,
     sending: Interest,
-    /// As of the last news.
     link: Link,
     /// The interface's own queue was full when a frame was last sent.
     congested: bool,
@@ -260,7 +256,6 @@ impl RawPort {
 }
 
 impl Refusals {
-    /// Frames left.
     fn taken(&mut self, frames: &[&[u8]]) {
         self.since = None;
         if let Some(len) = self.given_up

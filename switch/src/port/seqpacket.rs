@@ -26,7 +26,6 @@ const SEND_BUFFER: usize = 4 * 1024 * 1024;
 /// Number of peers that may wait for the current one to disconnect.
 const WAITING_PEERS: i32 = 4;
 
-/// A port on a Unix socket.
 pub(crate) struct SeqpacketPort {
     listener: Option<Listener>,
     peer: Option<OwnedFd>,

@@ -47,17 +47,13 @@ fn kernel_counts_dropped_frames() -> bool {
 /// The outcome of [`TxRing::send`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sent {
-    /// All frames have left.
     All,
     /// The kernel dropped the last one of the frames that are no longer in the ring.
     Dropped,
-    /// The interface is busy.
     Busy,
-    /// The interface is down or gone.
     Gone,
 }
 
-/// A send ring.
 pub(super) struct TxRing {
     socket: OwnedFd,
     /// Chunks, one per slot of the ring.
@@ -167,7 +163,6 @@ impl TxRing {
         true
     }
 
-    /// Number of frames in the ring.
     pub(super) fn waiting(&self) -> usize {
         let taken = self.sends.consumer().load(Ordering::Acquire);
         self.put.wrapping_sub(taken) as usize

@@ -35,10 +35,8 @@ pub(crate) use queue::Queued;
 use queue::Queues;
 use wire::{Carried, InFlight, Wire};
 
+pub use crate::clock::Nanos;
 use crate::stats::{Key, Place, PortStats};
-
-/// Nanoseconds since the switch started.
-pub type Nanos = u64;
 
 /// Number of frames offered to a medium at once.
 pub(crate) const BATCH: usize = 32;
@@ -51,9 +49,7 @@ const POOLED_BYTES: usize = 16 * 1024;
 /// The outcome of a frame that was offered to a medium.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Departure {
-    /// The medium accepted it.
     Left,
-    /// The port has no peer.
     NoPeer,
     /// It is longer than the medium's MTU, if known.
     Oversize,
@@ -66,7 +62,6 @@ pub(crate) trait Medium {
     fn send(&mut self, frames: &[&[u8]], reports: &mut Vec<Departure>);
 }
 
-/// The egress pipeline.
 pub(crate) trait EgressProgram<C> {
     /// Processes a copy that leaves its queue at `now`, with `depth` packets still queued, and writes the frame, if any, to
     /// `out`.
@@ -76,23 +71,19 @@ pub(crate) trait EgressProgram<C> {
 /// The egress program's decision on a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Send the frame.
     Send,
     /// The copy is dropped and counted at this place.
     Gone(Place),
 }
 
-/// A pool of frame buffers.
 #[derive(Debug, Default)]
 pub(crate) struct Pool(Vec<Vec<u8>>);
 
 impl Pool {
-    /// Returns an empty buffer.
     pub(crate) fn take(&mut self) -> Vec<u8> {
         self.0.pop().unwrap_or_default()
     }
 
-    /// Takes a buffer back.
     pub(crate) fn give(&mut self, mut buffer: Vec<u8>) {
         if self.0.len() < POOLED && buffer.capacity() <= POOLED_BYTES {
             buffer.clear();
@@ -106,11 +97,9 @@ impl Pool {
 pub(crate) enum Wait {
     /// At once, after the other ports' turn.
     Turn,
-    /// At this time.
     Until(Nanos),
     /// When the medium has room, or at the given time.
     Medium(Option<Nanos>),
-    /// When a copy is queued.
     Copy,
 }
 
@@ -162,7 +151,6 @@ impl<C> EgressPort<C> {
         }
     }
 
-    /// Returns the configuration.
     pub(crate) fn config(&self) -> &WireConfig {
         &self.config
     }

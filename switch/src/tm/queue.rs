@@ -44,7 +44,6 @@ pub(super) fn charge(len: u64) -> u64 {
     len.max(MIN_CHARGE)
 }
 
-/// The queue of one priority.
 #[derive(Debug)]
 struct Queue<C> {
     items: VecDeque<Queued<C>>,
@@ -61,13 +60,11 @@ impl<C> Queue<C> {
     }
 }
 
-/// The queues of one port.
 #[derive(Debug)]
 pub(super) struct Queues<C> {
     by_priority: [Queue<C>; PRIORITIES],
     /// Bit p is set if the queue of priority p is not empty.
     waiting: u8,
-    /// Number of priorities that have a queue.
     priorities: usize,
     max_bytes: u64,
     max_packets: usize,

@@ -22,30 +22,25 @@ const UNRATED_BYTES: u64 = 32 * 1024 * 1024;
 const MAX_SERIALIZATION: Nanos = u64::MAX / 4;
 const MAX_DELAY_NANOS: f64 = MAX_DELAY.as_nanos() as f64;
 
-/// A frame in flight.
 #[derive(Debug)]
 pub(super) struct InFlight {
     pub(super) frame: Vec<u8>,
     pub(super) key: Key,
-    /// The time of arrival.
     pub(super) due: Nanos,
 }
 
 /// The outcome of a frame that was given to a wire.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Carried {
-    /// In flight.
     Under,
     /// Lost; the buffer comes back for reuse.
     Lost(Vec<u8>),
 }
 
-/// One direction of a link.
 #[derive(Debug)]
 pub(super) struct Wire {
     rate: Option<u64>,
     background: Option<Background>,
-    /// The background flows in operation.
     flows: Option<Flows>,
     /// The least time between the starts of two frames.
     gap: Nanos,
@@ -63,7 +58,6 @@ pub(super) struct Wire {
     next_start: Nanos,
     /// The time of arrival of that frame, if it was not lost.
     last_due: Option<Nanos>,
-    /// Frames in the order of arrival.
     line: VecDeque<InFlight>,
     line_bytes: u64,
     line_charged: u64,
@@ -219,7 +213,6 @@ impl Wire {
         due
     }
 
-    /// Returns the next time of arrival.
     pub(super) fn next_due(&self) -> Option<Nanos> {
         self.line.front().map(|flight| flight.due)
     }
@@ -229,7 +222,6 @@ impl Wire {
         self.line.iter().take_while(move |flight| flight.due <= now)
     }
 
-    /// Removes the first frame.
     pub(super) fn take(&mut self) -> Option<InFlight> {
         let flight = self.line.pop_front()?;
         self.line_bytes -= flight.frame.len() as u64;

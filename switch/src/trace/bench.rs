@@ -8,10 +8,10 @@ use ultima_p4runtime::v1::WriteRequest;
 
 use super::{Fate, PacketTrace};
 use crate::config::{MAX_PORT, ProgramFiles};
-use crate::engine::trace::Recorder;
-use crate::engine::{EgressOutcome, Engine, Limits, QueueInfo};
-use crate::grpc;
 use crate::pipeline::{ConfigError, Loader, Pipeline};
+use crate::translate;
+use ultima_engine::trace::Recorder;
+use ultima_engine::{EgressOutcome, Engine, Limits, QueueInfo};
 
 /// A program without a switch: all ports exist, queues are empty, wires lose nothing.
 pub struct Bench {
@@ -66,7 +66,7 @@ impl Bench {
     /// The first invalid update. Those before it are applied.
     pub fn write(&mut self, request: WriteRequest) -> Result<(), BenchError> {
         for (index, update) in request.updates.into_iter().enumerate() {
-            grpc::apply(&mut self.pipeline, update).map_err(|error| BenchError::Update {
+            translate::apply(&mut self.pipeline, update).map_err(|error| BenchError::Update {
                 number: index + 1,
                 what: error.to_string(),
             })?;

@@ -28,7 +28,6 @@ pub struct PacketLog {
     missed: u64,
 }
 
-/// Reserved room for an entry.
 pub(super) struct Reservation {
     permit: OwnedPermit<LogEntry>,
     missed: u64,
@@ -56,14 +55,12 @@ impl PacketLog {
         }
     }
 
-    /// Counts a packet as missed.
     pub(super) fn miss(&mut self) {
         self.missed += 1;
     }
 }
 
 impl Reservation {
-    /// Sends the entry.
     pub(super) fn fill(self, time: Duration, trace: PacketTrace) {
         self.permit.send(LogEntry {
             time,

@@ -10,8 +10,8 @@ mod bench;
 mod log;
 pub(crate) mod tracer;
 
-pub use crate::engine::trace::{
-    CopyTrace, Fate, MAX_COPIES, MAX_EVENTS, Octets, Origin, PacketTrace, Source, Step, VERSION,
-};
 pub use bench::{Bench, BenchError};
 pub use log::{LogEntry, PacketLog};
+pub use ultima_engine::trace::{
+    CopyTrace, Fate, MAX_COPIES, MAX_EVENTS, Octets, Origin, PacketTrace, Source, Step, VERSION,
+};

@@ -7,28 +7,20 @@ use std::num::NonZeroU16;
 use std::time::Duration;
 
 use tokio::sync::mpsc::{OwnedPermit, Sender};
-use tonic::Code;
 
 use super::log::Reservation;
 use super::{Fate, PacketLog, PacketTrace};
-use crate::engine::Copy;
-use crate::engine::trace::{Mark, Recorder};
 use crate::stats::Place;
-use crate::target::Refusal;
+use ultima_engine::Copy;
+use ultima_engine::trace::{Mark, Recorder};
 
-/// Largest number of requests that wait for packets.
-const MAX_WATCHES: usize = 16;
-/// Largest number of packets that are followed for requests.
-const MAX_OPEN: usize = 64;
 /// Largest number of packets that are followed, also for the log: ports with queues of 64 packets fill up.
 const MAX_LOGGED: usize = 512;
 
 /// Bytes that a traced frame must have.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Pattern {
-    /// Offset in the frame.
     pub(crate) offset: usize,
-    /// The required bits.
     pub(crate) value: Vec<u8>,
     /// The bits that matter; as long as `value`.
     pub(crate) mask: Vec<u8>,
@@ -48,7 +40,6 @@ impl Pattern {
     }
 }
 
-/// The packets of a request.
 #[derive(Debug, Clone)]
 pub(crate) enum Wanted {
     /// The next packets with the pattern, and their number.
@@ -68,11 +59,9 @@ struct Watch {
     traces: Sender<PacketTrace>,
 }
 
-/// A packet that is followed.
 struct Open {
     /// The request and reserved room for the trace in its channel. A slow reader gets fewer traces.
     watch: Option<(WatchId, OwnedPermit<PacketTrace>)>,
-    /// Reserved room in the log.
     log: Option<Reservation>,
     port: u16,
     at_us: u64,
@@ -115,29 +104,14 @@ impl Tracer {
         self.watches.is_empty() && self.log.is_none() && self.open.is_empty()
     }
 
-    /// Number of packets that are followed for requests.
-    fn watched(&self) -> usize {
-        let open = self.open.values();
-        open.filter(|open| open.watch.is_some()).count()
-    }
-
-    /// Adds a request for packets at a port. The channel closes after the last trace.
+    /// Adds a request for packets at a port. As many packets are followed as the channel has room. It closes after the last trace.
     pub(crate) fn watch(
         &mut self,
         port: u16,
         wanted: Wanted,
         traces: Sender<PacketTrace>,
-    ) -> Result<WatchId, Refusal> {
+    ) -> WatchId {
         self.watches.retain(|watch| !watch.traces.is_closed());
-        if self.watches.len() >= MAX_WATCHES || self.watched() >= MAX_OPEN {
-            return Err(Refusal::new(
-                Code::ResourceExhausted,
-                format!(
-                    "{MAX_WATCHES} requests wait for packets or {MAX_OPEN} packets are followed, which is the limit; \
-                     try again when one has ended"
-                ),
-            ));
-        }
         self.watch_ids += 1;
         let id = WatchId(self.watch_ids);
         self.watches.push(Watch {
@@ -146,7 +120,7 @@ impl Tracer {
             wanted,
             traces,
         });
-        Ok(id)
+        id
     }
 
     /// Removes a request and sends the traces of its followed packets as they are.
@@ -205,9 +179,6 @@ impl Tracer {
         frame: &[u8],
         injected: Option<WatchId>,
     ) -> Option<(WatchId, OwnedPermit<PacketTrace>)> {
-        if self.watches.is_empty() || self.watched() >= MAX_OPEN {
-            return None;
-        }
         let found = self.watches.iter().position(|watch| match &watch.wanted {
             Wanted::Next(pattern, left) => {
                 watch.port == port && *left > 0 && injected.is_none() && pattern.matches(frame)
@@ -231,7 +202,6 @@ impl Tracer {
         Some((id, permit))
     }
 
-    /// Returns an unused trace number.
     fn free_id(&mut self) -> NonZeroU16 {
         loop {
             self.trace_ids = self.trace_ids.wrapping_add(1);
@@ -267,7 +237,6 @@ impl Tracer {
         self.close_if_done(trace);
     }
 
-    /// A copy was counted at a place.
     pub(crate) fn counted(&mut self, mark: Mark, place: Place, fate: Option<Fate>, now_us: u64) {
         let Some(open) = self.open.get_mut(&mark.trace) else {
             return;
@@ -366,7 +335,7 @@ mod tests {
     fn only_the_packets_asked_for_are_admitted() {
         let mut tracer = Tracer::default();
         let (sender, mut receiver) = mpsc::channel(8);
-        tracer.watch(3, Wanted::Next(all(), 2), sender).unwrap();
+        tracer.watch(3, Wanted::Next(all(), 2), sender);
         assert!(tracer.admit(4, &[1], None, 5).is_none(), "another port");
         for _ in 0..2 {
             let recorder = tracer.admit(3, &[1], None, 5).unwrap();
@@ -386,7 +355,7 @@ mod tests {
     fn slow_readers_get_fewer_and_those_that_leave_none() {
         let mut tracer = Tracer::default();
         let (sender, mut receiver) = mpsc::channel(1);
-        tracer.watch(3, Wanted::Next(all(), 9), sender).unwrap();
+        tracer.watch(3, Wanted::Next(all(), 9), sender);
         let recorder = tracer.admit(3, &[1], None, 0).unwrap();
         assert!(tracer.admit(3, &[2], None, 0).is_none(), "no room");
         tracer.entered(recorder, &[]);
@@ -395,25 +364,6 @@ mod tests {
         assert!(tracer.admit(3, &[2], None, 0).is_some());
         drop(receiver);
         assert!(tracer.admit(3, &[3], None, 0).is_none());
-        // Those that have left make room for others.
-        for _ in 0..=MAX_WATCHES {
-            let (sender, _) = mpsc::channel(1);
-            tracer.watch(3, Wanted::Injected, sender).unwrap();
-        }
-    }
-
-    #[test]
-    fn so_many_wait_at_one_time() {
-        let mut tracer = Tracer::default();
-        let channels: Vec<_> = (0..=MAX_WATCHES).map(|_| mpsc::channel(1)).collect();
-        let watch = |(sender, _): &(mpsc::Sender<_>, _)| {
-            tracer.watch(1, Wanted::Next(all(), 1), sender.clone())
-        };
-        let results: Vec<_> = channels.iter().map(watch).collect();
-        assert!(results[..MAX_WATCHES].iter().all(Result::is_ok));
-        let code = |refusal: &Refusal| refusal.code;
-        let last = results[MAX_WATCHES].as_ref().map_err(code);
-        assert_eq!(last, Err(Code::ResourceExhausted));
     }
 
     #[test]
@@ -425,9 +375,7 @@ mod tests {
             senders.push(sender);
             receivers.push(receiver);
         }
-        let first = tracer
-            .watch(1, Wanted::Injected, senders.remove(0))
-            .unwrap();
+        let first = tracer.watch(1, Wanted::Injected, senders.remove(0));
         let _second = tracer.watch(1, Wanted::Next(all(), 1), senders.remove(0));
         let recorder = tracer.admit(1, &[7], Some(first), 0).unwrap();
         tracer.entered(recorder, &[]);
@@ -441,7 +389,7 @@ mod tests {
         tracer.log_to(log, Duration::from_secs(100));
         assert!(!tracer.is_idle());
         let (sender, mut receiver) = mpsc::channel(1);
-        tracer.watch(3, Wanted::Next(all(), 1), sender).unwrap();
+        tracer.watch(3, Wanted::Next(all(), 1), sender);
         let mut admit = |port, frame: u8| {
             let recorder = tracer.admit(port, &[frame], None, 5_000_000);
             let recorded = recorder.is_some();
@@ -486,7 +434,7 @@ mod tests {
     fn unfinished_traces_are_sent_at_the_end() {
         let mut tracer = Tracer::default();
         let (sender, mut receiver) = mpsc::channel(1);
-        let id = tracer.watch(1, Wanted::Next(all(), 1), sender).unwrap();
+        let id = tracer.watch(1, Wanted::Next(all(), 1), sender);
         let mut recorder = tracer.admit(1, &[7], None, 0).unwrap();
         let trace = recorder.trace();
         recorder.order(2, 0, crate::trace::Origin::Unicast);

@@ -258,10 +258,14 @@ async fn unknown_paths_and_large_requests_are_rejected() {
         let stream = subscribe(&mut client, standing.clone()).await;
         streams.push(stream.expect("granted"));
     }
-    let more = subscribe(&mut client, standing).await;
+    let more = subscribe(&mut client, standing.clone()).await;
     assert_eq!(
         more.err().map(|status| status.code()),
         Some(Code::ResourceExhausted)
     );
+    // Another client gets a place of this one.
+    let mut other = self::client(&bed).await;
+    let stream = subscribe(&mut other, standing).await;
+    stream.expect("a place");
     bed.switch.stop().await.expect("stops");
 }

@@ -299,6 +299,14 @@ async fn clients_that_leave_make_room() {
     }
     let status = client.packets(next(1, 1)).await.expect_err("one too many");
     assert_eq!(status.code(), Code::ResourceExhausted);
+    // Another client gets a place of this one.
+    let mut other = self::client(&bed.switch).await;
+    other.packets(next(1, 1)).await.expect("a place");
+    let ended = streams[0].get_mut().message().await;
+    assert_eq!(
+        ended.expect_err("the oldest").code(),
+        Code::ResourceExhausted
+    );
     drop(streams);
     // The server hears of it in its own time.
     let again = async {

@@ -74,7 +74,11 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
             Ok::<_, Error>(packet_log)
         })
         .transpose()?;
-    let ports = arguments.ports.into_iter().map(port_config);
+    let ports = arguments.ports.into_iter();
+    let ports = ports.map(|port| PortConfig {
+        wire: wire(),
+        ..port
+    });
     let config = SwitchConfig {
         device_id: arguments.device_id,
         grpc: target.grpc,
@@ -87,6 +91,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         priority_queues: target.priority_queues,
         send_rings: false,
         packet_log,
+        added_wire: wire(),
         ..SwitchConfig::default()
     };
     let ended = tokio::runtime::Builder::new_multi_thread()
@@ -110,13 +115,12 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
     ended.map(|()| ExitCode::SUCCESS)
 }
 
-/// A port with BMv2's queue.
-fn port_config(port: PortConfig) -> PortConfig {
-    let wire = WireConfig {
+/// A wire with BMv2's queue.
+fn wire() -> WireConfig {
+    WireConfig {
         queue_packets: Some(QUEUE_PACKETS),
         // Only the number of packets limits the queue.
         queue_bytes: u64::from(QUEUE_PACKETS) * u64::from(u16::MAX),
         ..WireConfig::default()
-    };
-    PortConfig { wire, ..port }
+    }
 }

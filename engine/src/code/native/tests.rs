@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::super::super::bits::{set_word_at, word_at};
 use super::super::super::hash::{csum16, sum16};
-use super::super::super::phv::WORK;
+use super::super::super::layout::WORK;
 use super::*;
 
 const NO_ARRAYS: Arrays = Arrays {

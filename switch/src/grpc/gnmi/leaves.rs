@@ -10,7 +10,8 @@ use ultima_gnmi::v0::get_request::DataType;
 use ultima_gnmi::v0::typed_value::Value as Typed;
 use ultima_gnmi::v0::{Encoding, ModelData, PathElem, TypedValue};
 
-use crate::datapath::{PortCounts, PortStatus};
+use crate::datapath::{PortSnapshot, PortStatus};
+use crate::stats::{Place, PortStats};
 
 /// Name of the container of counters.
 pub(super) const COUNTERS: &str = "counters";
@@ -32,7 +33,6 @@ pub(super) enum Value {
     Truth(bool),
 }
 
-/// One leaf.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Leaf {
     pub(super) path: Vec<PathElem>,
@@ -50,8 +50,10 @@ pub(super) fn select(ports: &[PortStatus], patterns: &[Vec<PathElem>]) -> Vec<Le
 }
 
 /// Returns the counter leaves of these ports that match one of `patterns`.
-pub(super) fn select_counters(ports: &[PortCounts], patterns: &[Vec<PathElem>]) -> Vec<Leaf> {
-    matching(ports.iter().flat_map(counters_of), patterns)
+pub(super) fn select_counters(ports: &[PortSnapshot], patterns: &[Vec<PathElem>]) -> Vec<Leaf> {
+    let ports = ports.iter();
+    let leaves = ports.flat_map(|port| counters_of(&port.attachment, &port.stats));
+    matching(leaves, patterns)
 }
 
 fn matching(all: impl Iterator<Item = Leaf>, patterns: &[Vec<PathElem>]) -> Vec<Leaf> {
@@ -63,42 +65,39 @@ fn matching(all: impl Iterator<Item = Leaf>, patterns: &[Vec<PathElem>]) -> Vec<
 pub(super) fn is_known(pattern: &[PathElem]) -> bool {
     let name = pattern.iter().find_map(|elem| elem.key.get("name"));
     let name = name.cloned().unwrap_or_default();
-    let counts = PortCounts {
-        name: name.clone(),
-        ..PortCounts::default()
-    };
+    let counters = counters_of(&name, &PortStats::new(false));
     let status = PortStatus {
         number: 0,
-        name,
+        name: name.clone(),
         up: true,
         enabled: true,
         interface: Some(0),
     };
-    let mut leaves = counters_of(&counts).chain(of(&status));
+    let mut leaves = counters.chain(of(&status));
     leaves.any(|leaf| leads_to(pattern, &leaf.path))
 }
 
-fn counters_of(port: &PortCounts) -> impl Iterator<Item = Leaf> {
-    let PortCounts {
-        received,
-        sent,
-        overrun,
-        tail_dropped,
-        ..
-    } = port;
+fn counters_of<'a>(name: &'a str, stats: &PortStats) -> impl Iterator<Item = Leaf> + use<'a> {
+    let at = |place| stats.at(place);
+    let overrun = at(Place::Overrun).packets;
+    let mut sent = at(Place::Left);
+    sent += at(Place::Wire);
     // Those in are all that came, whether or not they were read.
     let leaves = [
-        ("in-pkts", received.packets.saturating_add(*overrun)),
-        ("in-octets", received.bytes),
-        ("in-discards", *overrun),
+        (
+            "in-pkts",
+            at(Place::Entered).packets.saturating_add(overrun),
+        ),
+        ("in-octets", at(Place::Entered).bytes),
+        ("in-discards", overrun),
         ("out-pkts", sent.packets),
         ("out-octets", sent.bytes),
-        ("out-discards", *tail_dropped),
+        ("out-discards", at(Place::Queue).packets),
     ];
     leaves.into_iter().map(|(leaf, number)| {
         let path = [
             elem("interfaces"),
-            entry("interface", "name", &port.name),
+            entry("interface", "name", name),
             elem("state"),
             elem(COUNTERS),
             elem(leaf),
@@ -110,7 +109,6 @@ fn counters_of(port: &PortCounts) -> impl Iterator<Item = Leaf> {
     })
 }
 
-/// Keeps the leaves of a type.
 pub(super) fn retain(leaves: &mut Vec<Leaf>, of: DataType) {
     leaves.retain(|leaf| match of {
         DataType::All => true,
@@ -184,7 +182,8 @@ pub(super) const ENCODINGS: [Encoding; 3] = [Encoding::Proto, Encoding::Json, En
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stats::Count;
+    use crate::stats::{Count, Key};
+    use crate::tm::Held;
 
     #[test]
     fn a_port_has_the_leaves_of_an_interface() {
@@ -222,18 +221,20 @@ mod tests {
         assert_eq!(all.len(), 4);
         assert_eq!(select(&ports, &[leaf("in-pkts")]), []);
 
-        let counts = PortCounts {
-            name: "veth3".to_owned(),
-            received: Count {
-                packets: 5,
-                bytes: 500,
-            },
-            overrun: 2,
-            ..PortCounts::default()
+        let mut stats = PortStats::new(false);
+        let count = |packets, bytes| Count { packets, bytes };
+        stats.add(Place::Entered, Key::NONE, count(5, 500));
+        stats.add(Place::Overrun, Key::NONE, count(2, 0));
+        let port = PortSnapshot {
+            number: 3,
+            attachment: "veth3".to_owned(),
+            connected: true,
+            stats,
+            held: Held::default(),
         };
-        let counters = select_counters(std::slice::from_ref(&counts), &[leaf("in-pkts")]);
+        let counters = select_counters(std::slice::from_ref(&port), &[leaf("in-pkts")]);
         assert_eq!(counters[0].value, Value::Number(7));
-        assert_eq!(select_counters(&[counts], &[Vec::new()]).len(), 6);
+        assert_eq!(select_counters(&[port], &[Vec::new()]).len(), 6);
         let interface = |name| vec![elem("interfaces"), entry("interface", "name", name)];
         for (pattern, known) in [
             (Vec::new(), true),

@@ -15,6 +15,7 @@ use ultima_gnmi::v0::{
     CapabilityRequest, CapabilityResponse, Encoding, GetRequest, GetResponse, Notification, Path,
     PathElem, SetRequest, SetResponse, SubscribeRequest, SubscribeResponse, Update,
 };
+use ultima_grpc::fair::Origin;
 
 use super::{ResponseStream, Service};
 use crate::datapath::PortStatus;
@@ -28,7 +29,6 @@ const MAX_PATHS: usize = 64;
 const MAX_ELEMENTS: usize = 32;
 
 impl Service {
-    /// Returns a channel with the status of all ports.
     async fn ports(&self) -> Result<watch::Receiver<Arc<[PortStatus]>>, Status> {
         let ports = self.forwarder.call(|datapath| datapath.port_status());
         Ok(ports.await?)
@@ -44,8 +44,8 @@ impl Service {
 
     /// Returns the current counters that match one of `patterns`.
     async fn counters(&self, patterns: &[Vec<PathElem>]) -> Result<Vec<Leaf>, Status> {
-        let counts = self.forwarder.call(|datapath| datapath.port_counts());
-        Ok(leaves::select_counters(&counts.await?, patterns))
+        let snapshot = self.forwarder.call(|datapath| datapath.snapshot());
+        Ok(leaves::select_counters(&snapshot.await?.ports, patterns))
     }
 }
 
@@ -89,7 +89,6 @@ fn now() -> i64 {
     i64::try_from(since.unwrap_or_default().as_nanos()).unwrap_or(i64::MAX)
 }
 
-/// Returns a notification with the values of these leaves.
 fn notification(leaves: &[Leaf], encoding: Encoding) -> Notification {
     let update = |leaf: &Leaf| Update {
         path: Some(path::path(leaf.path.iter().cloned())),
@@ -166,12 +165,8 @@ impl GNmi for Service {
         &self,
         request: Request<Streaming<SubscribeRequest>>,
     ) -> Result<Response<Self::SubscribeStream>, Status> {
-        let place = Arc::clone(&self.gnmi_subscribers).try_acquire_owned();
-        let place = place.map_err(|_| {
-            Status::resource_exhausted(format!(
-                "{SUBSCRIBERS} subscribers exist, which is the limit"
-            ))
-        })?;
+        let admitted = self.gnmi_subscribers.admit(Origin::of(&request));
+        let place = admitted.map_err(|_| subscribe::too_many())?;
         let ports = self.ports().await?;
         let stream = subscribe::open(request.into_inner(), self.clone(), ports, place).await?;
         Ok(Response::new(stream))

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};
@@ -16,9 +16,10 @@ use ultima_gnmi::v0::{
     Encoding, Notification, PathElem, SubscribeRequest, SubscribeResponse, Subscription,
     SubscriptionList, SubscriptionMode,
 };
+use ultima_grpc::fair::Admitted;
 
 use super::leaves::{self, COUNTERS, Leaf};
-use super::{check_paths, encoding, notification, now};
+use super::{SUBSCRIBERS, check_paths, encoding, notification, now};
 use crate::datapath::PortStatus;
 use crate::grpc::{ResponseStream, Service};
 
@@ -40,7 +41,7 @@ pub(super) async fn open(
     mut requests: Streaming<SubscribeRequest>,
     service: Service,
     ports: Ports,
-    place: OwnedSemaphorePermit,
+    mut place: Admitted,
 ) -> Result<ResponseStream<SubscribeResponse>, Status> {
     let first = timeout(FIRST_WORD, requests.message()).await;
     let first =
@@ -63,20 +64,30 @@ pub(super) async fn open(
         encoding: encoding(list.encoding)?,
         ports,
         service,
-        answers,
+        answers: answers.clone(),
     };
     tokio::spawn(async move {
-        let _place = place;
-        // Its end is the end of the stream.
-        let _ = match streams {
-            true => subscriber.stream(requests, streamed).await,
-            false => subscriber.once(&streamed).await,
+        let serve = async {
+            match streams {
+                true => subscriber.stream(requests, streamed).await,
+                false => subscriber.once(&streamed).await,
+            }
         };
+        // Its end is the end of the stream.
+        tokio::select! {
+            _ = serve => {}
+            () = place.evicted() => drop(answers.try_send(Err(too_many()))),
+        }
     });
     Ok(Box::pin(ReceiverStream::new(stream)))
 }
 
-/// One subscription of a stream.
+pub(super) fn too_many() -> Status {
+    Status::resource_exhausted(format!(
+        "{SUBSCRIBERS} subscribers exist, which is the limit"
+    ))
+}
+
 struct Streamed {
     pattern: Vec<PathElem>,
     /// Time of the next sample, and the interval; `None` for notifications on change.

@@ -1,15 +1,15 @@
 //! Digest entries and acknowledgements (P4Runtime §9.8).
 
 use ultima_p4runtime::v1::digest_entry::Config;
-use ultima_p4runtime::v1::entity::Entity;
 use ultima_p4runtime::v1::p4_data::Data;
 use ultima_p4runtime::v1::update::Type as UpdateType;
 use ultima_p4runtime::v1::{DigestEntry, P4Data, P4StructLike};
 
-use super::write::Edit;
-use crate::digests::{DigestConfig, Digests};
-use crate::engine::DigestValue;
+use super::edit::Edit;
+use super::query::{Query, Row};
+use crate::digests::DigestConfig;
 use crate::target::Refusal;
+use ultima_engine::DigestValue;
 
 /// Converts a digest's value to a message (§8.4.3).
 pub(super) fn message(value: DigestValue) -> P4Data {
@@ -51,24 +51,29 @@ fn config(entry: &DigestEntry) -> Result<DigestConfig, Refusal> {
     })
 }
 
+/// Converts the configuration of an enabled digest to a message.
+pub(super) fn entry(digest_id: u32, config: DigestConfig) -> DigestEntry {
+    // They were signed when they were written.
+    let config = Some(Config {
+        max_timeout_ns: config.max_timeout as i64,
+        max_list_size: config.max_list_size as i32,
+        ack_timeout_ns: config.ack_timeout as i64,
+    });
+    DigestEntry { digest_id, config }
+}
+
 /// Reads an enabled digest, or all of them with id 0.
-pub(super) fn read(
-    digests: &Digests,
-    request: &DigestEntry,
-    found: &mut Vec<Entity>,
-) -> Result<(), Refusal> {
-    let mut push = |digest_id, config: DigestConfig| {
-        // They were signed when they were written.
-        let config = Some(Config {
-            max_timeout_ns: config.max_timeout as i64,
-            max_list_size: config.max_list_size as i32,
-            ack_timeout_ns: config.ack_timeout as i64,
-        });
-        found.push(Entity::DigestEntry(DigestEntry { digest_id, config }));
-    };
-    match request.digest_id {
-        0 => digests.enabled().for_each(|(id, config)| push(id, config)),
-        id => push(id, digests.get(id)?),
-    }
-    Ok(())
+pub(super) fn read(id: u32) -> Query {
+    Box::new(move |pipeline, _, found| {
+        let digests = &pipeline.digests;
+        match id {
+            0 => found.extend(
+                digests
+                    .enabled()
+                    .map(|(id, config)| Row::Digest(id, config)),
+            ),
+            id => found.push(Row::Digest(id, digests.get(id)?)),
+        }
+        Ok(())
+    })
 }

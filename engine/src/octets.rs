@@ -27,7 +27,7 @@ impl Octets {
     }
 
     /// Prints sixteen bytes per line.
-    pub(super) fn dump(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    pub(crate) fn dump(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (row, chunk) in self.0.chunks(16).enumerate() {
             write!(f, "    {:04x} ", row * 16)?;
             for byte in chunk {
@@ -68,7 +68,6 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     }
 }
 
-/// Returns a number of things.
 pub(crate) fn plural(count: u64, thing: &str) -> String {
     match count {
         1 => format!("1 {thing}"),

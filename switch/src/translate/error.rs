@@ -3,8 +3,8 @@
 use tonic::{Code, Status};
 use ultima_p4runtime::batch;
 
-use crate::engine::ControlError;
 use crate::target::Refusal;
+use ultima_engine::ControlError;
 
 impl From<ControlError> for Refusal {
     fn from(error: ControlError) -> Self {
@@ -13,7 +13,7 @@ impl From<ControlError> for Refusal {
 }
 
 /// Returns the status of a batch: OK if all entities succeeded, otherwise UNKNOWN with an outcome for each entity.
-pub(super) fn batch_status(results: &[Result<(), Refusal>]) -> Result<(), Status> {
+pub(crate) fn batch_status(results: &[Result<(), Refusal>]) -> Result<(), Status> {
     if results.iter().all(Result::is_ok) {
         return Ok(());
     }

@@ -1,20 +1,21 @@
 //! Multicast groups and clone sessions (P4Runtime §9.5).
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use tonic::Code;
 use ultima_p4runtime::v1::packet_replication_engine_entry::Type as PreType;
 use ultima_p4runtime::v1::update::Type as UpdateType;
 use ultima_p4runtime::v1::{
-    self, CloneSessionEntry, MulticastGroupEntry, PacketReplicationEngineEntry, entity::Entity,
+    self, CloneSessionEntry, MulticastGroupEntry, PacketReplicationEngineEntry,
 };
 
-use super::scan::{Scan, cost_of};
-use super::write::Edit;
+use super::edit::Edit;
+use super::query::{Query, Row, cost_of};
 use crate::config::MAX_PORT;
-use crate::engine::{CloneSession, Replica};
-use crate::pipeline::Pipeline;
+use crate::pipeline::{Pipeline, Written};
 use crate::target::Refusal;
+use ultima_engine::{CloneSession, Replica};
 
 pub(super) fn write(
     update: UpdateType,
@@ -29,43 +30,50 @@ pub(super) fn write(
 
 fn write_group(update: UpdateType, group: MulticastGroupEntry) -> Result<Edit, Refusal> {
     let id = group.multicast_group_id;
-    let written = (update != UpdateType::Delete).then(|| replicas(&group.replicas));
-    let written = written.transpose()?;
+    let new = (update != UpdateType::Delete).then(|| replicas(&group.replicas));
+    let new = new.transpose()?;
+    let message = Arc::new(PreType::MulticastGroupEntry(group));
     Edit::new(move |pipeline| {
         let pre = pipeline.engine.pre_mut();
-        let Some(replicas) = written else {
+        let Some(new) = new else {
             pre.delete_group(id)?;
             pipeline.groups.remove(&id);
             return Ok(());
         };
         if let Some(target) = &pipeline.target {
-            target.check_room(&mut pipeline.groups.values(), &group)?;
+            target.check_room(
+                &mut pre.groups().filter(|(other, _)| *other != id),
+                (id, &new),
+            )?;
         }
+        let replicas = new.len();
         match update {
-            UpdateType::Insert => pre.insert_group(id, replicas)?,
-            _ => pre.modify_group(id, replicas)?,
+            UpdateType::Insert => pre.insert_group(id, new)?,
+            _ => pre.modify_group(id, new)?,
         }
-        pipeline.groups.insert(id, group);
+        pipeline.groups.insert(id, Written { replicas, message });
         Ok(())
     })
 }
 
 fn write_session(update: UpdateType, session: CloneSessionEntry) -> Result<Edit, Refusal> {
     let id = session.session_id;
-    let written = (update != UpdateType::Delete).then(|| clone_session(&session));
-    let written = written.transpose()?;
+    let new = (update != UpdateType::Delete).then(|| clone_session(&session));
+    let new = new.transpose()?;
+    let message = Arc::new(PreType::CloneSessionEntry(session));
     Edit::new(move |pipeline| {
         let pre = pipeline.engine.pre_mut();
-        let Some(new) = written else {
+        let Some(new) = new else {
             pre.delete_session(id)?;
             pipeline.sessions.remove(&id);
             return Ok(());
         };
+        let replicas = new.replicas.len();
         match update {
             UpdateType::Insert => pre.insert_session(id, new)?,
             _ => pre.modify_session(id, new)?,
         }
-        pipeline.sessions.insert(id, session);
+        pipeline.sessions.insert(id, Written { replicas, message });
         Ok(())
     })
 }
@@ -117,59 +125,38 @@ fn replica(message: &v1::Replica) -> Result<Replica, Refusal> {
 }
 
 /// Reads a group or session, or all of them with id 0. An unknown id is an error.
-pub(super) fn read(
-    pipeline: &Pipeline,
-    request: &PacketReplicationEngineEntry,
-    scan: &mut Scan,
-    found: &mut Vec<Entity>,
-) -> Result<(), Refusal> {
-    let mut push = |entry: PreType| {
-        found.push(Entity::PacketReplicationEngineEntry(
-            PacketReplicationEngineEntry {
-                r#type: Some(entry),
-            },
-        ));
-    };
-    match &request.r#type {
-        Some(PreType::MulticastGroupEntry(group)) => select(
-            ("multicast group", group.multicast_group_id),
-            &pipeline.groups,
-            |group| group.replicas.len(),
-            scan,
-            |group| push(PreType::MulticastGroupEntry(group.clone())),
-        ),
-        Some(PreType::CloneSessionEntry(session)) => select(
-            ("clone session", session.session_id),
-            &pipeline.sessions,
-            |session| session.replicas.len(),
-            scan,
-            |session| push(PreType::CloneSessionEntry(session.clone())),
-        ),
-        None => Err(empty()),
-    }
-}
-
-/// Passes on the entry of an id, or with id 0 all entries from the walk's position.
-fn select<T>(
-    (kind, id): (&str, u32),
-    entries: &BTreeMap<u32, T>,
-    replicas: impl Fn(&T) -> usize,
-    scan: &mut Scan,
-    mut each: impl FnMut(&T),
-) -> Result<(), Refusal> {
-    if id != 0 {
-        let missing = || Refusal::new(Code::NotFound, format!("there is no {kind} {id}"));
-        each(entries.get(&id).ok_or_else(missing)?);
-        return Ok(());
-    }
-    let first = u32::try_from(scan.first(0)).unwrap_or(u32::MAX);
-    for (id, entry) in entries.range(first..) {
-        if !scan.admits(0, u64::from(*id), cost_of(replicas(entry))) {
-            break;
+pub(super) fn read(request: &PacketReplicationEngineEntry) -> Result<Query, Refusal> {
+    type All = fn(&Pipeline) -> &BTreeMap<u32, Written>;
+    let (kind, id, all): (_, _, All) = match &request.r#type {
+        Some(PreType::MulticastGroupEntry(group)) => {
+            ("multicast group", group.multicast_group_id, |pipeline| {
+                &pipeline.groups
+            })
         }
-        each(entry);
-    }
-    Ok(())
+        Some(PreType::CloneSessionEntry(session)) => {
+            ("clone session", session.session_id, |pipeline| {
+                &pipeline.sessions
+            })
+        }
+        None => return Err(empty()),
+    };
+    Ok(Box::new(move |pipeline, scan, found| {
+        let row = |entry: &Written| Row::Replication(entry.message.clone());
+        let entries = all(pipeline);
+        if id != 0 {
+            let missing = || Refusal::new(Code::NotFound, format!("there is no {kind} {id}"));
+            found.push(row(entries.get(&id).ok_or_else(missing)?));
+            return Ok(());
+        }
+        let first = u32::try_from(scan.first(0)).unwrap_or(u32::MAX);
+        for (id, entry) in entries.range(first..) {
+            if !scan.admits(0, u64::from(*id), cost_of(entry.replicas)) {
+                break;
+            }
+            found.push(row(entry));
+        }
+        Ok(())
+    }))
 }
 
 fn empty() -> Refusal {

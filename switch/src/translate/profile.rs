@@ -4,18 +4,18 @@ use ultima_p4runtime::bytestring::Bytestring;
 use ultima_p4runtime::v1::action_profile_action::WatchKind as ActionWatch;
 use ultima_p4runtime::v1::action_profile_group::Member as MemberMessage;
 use ultima_p4runtime::v1::action_profile_group::member::WatchKind as MemberWatch;
-use ultima_p4runtime::v1::entity::Entity;
 use ultima_p4runtime::v1::update::Type as UpdateType;
 use ultima_p4runtime::v1::{
     ActionProfileAction, ActionProfileActionSet, ActionProfileGroup, ActionProfileMember,
 };
 
-use super::scan::{ENTRY, Scan, cost_of};
-use super::table_entry::{action_message, call};
-use super::write::Edit;
+use super::action::{action_message, call};
+use super::edit::Edit;
+use super::query::{ENTRY, Query, Row, Scan, cost_of};
 use crate::config::MAX_PORT;
-use crate::engine::{ActionCall, Engine, GroupMember, GroupView, OneShot, Profile, WeightedCall};
+use crate::pipeline::Pipeline;
 use crate::target::Refusal;
+use ultima_engine::{ActionCall, GroupMember, GroupView, OneShot, Profile, WeightedCall};
 
 pub(super) fn write_member(
     update: UpdateType,
@@ -60,99 +60,91 @@ pub(super) fn write_group(
     })
 }
 
-/// Converts a member to a message.
-fn member_entity(profile: &Profile, id: u32, call: &ActionCall) -> Entity {
-    Entity::ActionProfileMember(ActionProfileMember {
-        action_profile_id: profile.id(),
-        member_id: id,
+pub(super) fn member(
+    action_profile_id: u32,
+    member_id: u32,
+    call: ActionCall,
+) -> ActionProfileMember {
+    ActionProfileMember {
+        action_profile_id,
+        member_id,
         action: Some(action_message(call)),
-    })
+    }
+}
+
+pub(super) fn group(action_profile_id: u32, group_id: u32, group: GroupView) -> ActionProfileGroup {
+    ActionProfileGroup {
+        action_profile_id,
+        group_id,
+        members: group.members.iter().map(member_message).collect(),
+        // It came as one.
+        max_size: group.max_size as i32,
+    }
 }
 
 /// Reads one member, all members of a profile (member id 0), or all members (no profile id).
-pub(super) fn read_members(
-    engine: &Engine,
-    request: &ActionProfileMember,
-    scan: &mut Scan,
-    found: &mut Vec<Entity>,
-) -> Result<(), Refusal> {
+pub(super) fn read_members(request: &ActionProfileMember) -> Result<Query, Refusal> {
     let (profile, member) = (request.action_profile_id, request.member_id);
-    if let Some(profile) = profile_of("member", engine, profile, member)? {
-        found.push(member_entity(profile, member, &profile.member(member)?));
-        return Ok(());
-    }
-    in_all(engine, profile, scan, |profile, scan, first| {
-        for (id, call) in profile.members_from(first) {
-            if !scan.admits(profile.id(), u64::from(id), ENTRY) {
-                break;
+    check_ids("member", profile, member)?;
+    Ok(Box::new(move |pipeline, scan, found| {
+        in_profiles(pipeline, profile, scan, |profile, scan, first| {
+            if member != 0 {
+                found.push(Row::Member(profile.id(), member, profile.member(member)?));
+                return Ok(());
             }
-            found.push(member_entity(profile, id, &call));
-        }
-    })
+            for (id, call) in profile.members_from(first) {
+                if !scan.admits(profile.id(), u64::from(id), ENTRY) {
+                    break;
+                }
+                found.push(Row::Member(profile.id(), id, call));
+            }
+            Ok(())
+        })
+    }))
 }
 
 /// Reads groups, like [`read_members`].
-pub(super) fn read_groups(
-    engine: &Engine,
-    request: &ActionProfileGroup,
-    scan: &mut Scan,
-    found: &mut Vec<Entity>,
-) -> Result<(), Refusal> {
-    let message = |profile: &Profile, id: u32, group: &GroupView| {
-        Entity::ActionProfileGroup(ActionProfileGroup {
-            action_profile_id: profile.id(),
-            group_id: id,
-            members: group.members.iter().map(member_message).collect(),
-            // It came as one.
-            max_size: group.max_size as i32,
-        })
-    };
+pub(super) fn read_groups(request: &ActionProfileGroup) -> Result<Query, Refusal> {
     let (profile, group) = (request.action_profile_id, request.group_id);
-    if let Some(profile) = profile_of("group", engine, profile, group)? {
-        found.push(message(profile, group, &profile.group(group)?));
-        return Ok(());
-    }
-    in_all(engine, profile, scan, |profile, scan, first| {
-        for (id, group) in profile.groups_from(first) {
-            if !scan.admits(profile.id(), u64::from(id), cost_of(group.members.len())) {
-                break;
+    check_ids("group", profile, group)?;
+    Ok(Box::new(move |pipeline, scan, found| {
+        in_profiles(pipeline, profile, scan, |profile, scan, first| {
+            if group != 0 {
+                found.push(Row::Group(profile.id(), group, profile.group(group)?));
+                return Ok(());
             }
-            found.push(message(profile, id, &group));
-        }
-    })
+            for (id, view) in profile.groups_from(first) {
+                if !scan.admits(profile.id(), u64::from(id), cost_of(view.members.len())) {
+                    break;
+                }
+                found.push(Row::Group(profile.id(), id, view));
+            }
+            Ok(())
+        })
+    }))
 }
 
-/// Returns the profile of a single member or group, `None` if a request is for all with id 0.
-fn profile_of<'a>(
-    kind: &str,
-    engine: &'a Engine,
-    profile: u32,
-    id: u32,
-) -> Result<Option<&'a Profile>, Refusal> {
+/// Rejects the id of a member or group without a profile's id.
+fn check_ids(kind: &str, profile: u32, id: u32) -> Result<(), Refusal> {
     match (profile, id) {
-        (_, 0) => Ok(None),
-        (0, id) => Err(Refusal::invalid(format!(
+        (0, 1..) => Err(Refusal::invalid(format!(
             "{kind} {id} without an action profile id: expected an id, or neither to read all"
         ))),
-        (profile, _) => Ok(Some(engine.profile(profile)?)),
+        _ => Ok(()),
     }
 }
 
 /// Passes on the profile of an id, or with id 0 all profiles, from the walk's position.
-fn in_all(
-    engine: &Engine,
+fn in_profiles(
+    pipeline: &Pipeline,
     id: u32,
     scan: &mut Scan,
-    mut each: impl FnMut(&Profile, &mut Scan, u32),
+    mut each: impl FnMut(&Profile, &mut Scan, u32) -> Result<(), Refusal>,
 ) -> Result<(), Refusal> {
-    let all = match id {
-        0 => engine.profiles().collect(),
-        id => vec![engine.profile(id)?],
-    };
-    for profile in all {
+    for profile in pipeline.engine.profiles_of(id)? {
         if !scan.is_past(profile.id()) && !scan.is_paused() {
             let first = u32::try_from(scan.first(profile.id())).unwrap_or(u32::MAX);
-            each(profile, scan, first);
+            each(profile, scan, first)?;
         }
     }
     Ok(())
@@ -196,9 +188,9 @@ pub(super) fn one_shot(set: ActionProfileActionSet) -> Result<OneShot, Refusal> 
 }
 
 /// Converts a one-shot action set to a message, as it was written.
-pub(super) fn one_shot_message(set: &OneShot) -> ActionProfileActionSet {
-    let actions = set.actions.iter().map(|one| ActionProfileAction {
-        action: Some(action_message(&one.call)),
+pub(super) fn one_shot_message(set: OneShot) -> ActionProfileActionSet {
+    let actions = set.actions.into_iter().map(|one| ActionProfileAction {
+        action: Some(action_message(one.call)),
         weight: one.weight as i32,
         watch_kind: one
             .watch

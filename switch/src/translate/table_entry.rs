@@ -1,16 +1,15 @@
 //! Conversion of table entries between P4Runtime's messages and the interpreter's types (P4Runtime §9.1).
 
 use ultima_p4runtime::v1::field_match::{self, FieldMatchType};
-use ultima_p4runtime::v1::{self, action::Param, table_action};
+use ultima_p4runtime::v1::table_entry::IdleTimeout;
+use ultima_p4runtime::v1::{self, table_action};
 
+use super::action::{action_message, call};
 use super::profile;
-use crate::engine::{
-    ActionCall, CounterCell, EntryAction, EntryView, FieldMatch, Match, MeterConfig, Table,
-    TableEntry,
-};
+use super::query::EntryRow;
 use crate::target::Refusal;
+use ultima_engine::{CounterCell, EntryAction, FieldMatch, Match, MeterConfig, TableEntry};
 
-/// Reads the key of an entry.
 pub(super) fn key(fields: Vec<v1::FieldMatch>) -> Result<Vec<FieldMatch>, Refusal> {
     fields.into_iter().map(field_match).collect()
 }
@@ -55,7 +54,6 @@ fn field_match(field: v1::FieldMatch) -> Result<FieldMatch, Refusal> {
     })
 }
 
-/// Reads the action of an entry.
 fn action(action: v1::TableAction) -> Result<EntryAction, Refusal> {
     match action.r#type {
         Some(table_action::Type::Action(action)) => Ok(call(action).into()),
@@ -70,29 +68,6 @@ fn action(action: v1::TableAction) -> Result<EntryAction, Refusal> {
     }
 }
 
-/// Reads an action.
-pub(super) fn call(action: v1::Action) -> ActionCall {
-    let params = action.params.into_iter();
-    ActionCall {
-        action: action.action_id,
-        params: params.map(|p| (p.param_id, p.value)).collect(),
-    }
-}
-
-/// Converts an action to a message.
-pub(super) fn action_message(call: &ActionCall) -> v1::Action {
-    let params = call.params.iter();
-    let param = |(id, value): &(u32, Vec<u8>)| Param {
-        param_id: *id,
-        value: value.clone(),
-    };
-    v1::Action {
-        action_id: call.action,
-        params: params.map(param).collect(),
-    }
-}
-
-/// Reads an entry.
 #[expect(
     deprecated,
     reason = "clients still write controller_metadata, and want it back"
@@ -108,7 +83,6 @@ pub(super) fn entry(message: v1::TableEntry) -> Result<TableEntry, Refusal> {
     })
 }
 
-/// Converts a counter to a message.
 pub(super) fn counter_data(cell: CounterCell) -> v1::CounterData {
     // The messages are signed; a count that exceeds them would take centuries.
     v1::CounterData {
@@ -117,7 +91,6 @@ pub(super) fn counter_data(cell: CounterCell) -> v1::CounterData {
     }
 }
 
-/// Reads a counter.
 pub(super) fn counter_cell(data: &v1::CounterData) -> Result<CounterCell, Refusal> {
     Ok(CounterCell {
         packets: number(data.packet_count, "packet_count")?,
@@ -125,7 +98,6 @@ pub(super) fn counter_cell(data: &v1::CounterData) -> Result<CounterCell, Refusa
     })
 }
 
-/// Converts a meter to a message.
 pub(super) fn meter_message(config: MeterConfig) -> v1::MeterConfig {
     v1::MeterConfig {
         cir: config.cir as i64,
@@ -151,61 +123,63 @@ pub(super) fn meter_config(config: &v1::MeterConfig) -> Result<MeterConfig, Refu
     })
 }
 
-/// Converts the key of an entry to a message.
-pub(super) fn key_message(table: &Table, view: &EntryView, is_default: bool) -> v1::TableEntry {
+pub(super) fn key_message(row: EntryRow) -> v1::TableEntry {
+    let key = row.view.entry.key.into_iter();
     v1::TableEntry {
-        table_id: table.id(),
-        r#match: view.entry.key.iter().map(match_message).collect(),
-        priority: view.entry.priority,
-        is_default_action: is_default,
+        table_id: row.table,
+        r#match: key.map(match_message).collect(),
+        priority: row.view.entry.priority,
+        is_default_action: row.is_default,
         ..v1::TableEntry::default()
     }
 }
 
 /// Converts an idle entry to a message for a notification (§16.4).
-#[expect(
-    deprecated,
-    reason = "clients that wrote controller_metadata want it back"
-)]
-pub(crate) fn idle_entry(table: &Table, view: &EntryView) -> v1::TableEntry {
+pub(super) fn idle_entry(row: EntryRow) -> v1::TableEntry {
     v1::TableEntry {
-        controller_metadata: view.entry.controller_metadata,
-        metadata: view.entry.metadata.clone(),
-        idle_timeout_ns: view.entry.idle_timeout_ns as i64,
-        ..key_message(table, view, false)
+        action: None,
+        time_since_last_hit: None,
+        counter_data: None,
+        meter_config: None,
+        ..message(row)
     }
 }
 
-/// Converts an entry to a message, without direct resources.
 #[expect(
     deprecated,
     reason = "clients still write controller_metadata, and want it back"
 )]
-pub(super) fn message(table: &Table, view: &EntryView, is_default: bool) -> v1::TableEntry {
-    let action = view.entry.action.as_ref().map(|action| match action {
+pub(super) fn message(mut row: EntryRow) -> v1::TableEntry {
+    let view = &mut row.view;
+    let action = view.entry.action.take().map(|action| match action {
         EntryAction::Call(call) => table_action::Type::Action(action_message(call)),
-        EntryAction::Member(id) => table_action::Type::ActionProfileMemberId(*id),
-        EntryAction::Group(id) => table_action::Type::ActionProfileGroupId(*id),
+        EntryAction::Member(id) => table_action::Type::ActionProfileMemberId(id),
+        EntryAction::Group(id) => table_action::Type::ActionProfileGroupId(id),
         EntryAction::OneShot(set) => {
             table_action::Type::ActionProfileActionSet(profile::one_shot_message(set))
         }
     });
-    let action = action.map(|action| v1::TableAction {
-        r#type: Some(action),
-    });
+    let age = |us: u64| IdleTimeout {
+        elapsed_ns: i64::try_from(us.saturating_mul(1000)).unwrap_or(i64::MAX),
+    };
     v1::TableEntry {
-        action,
+        action: action.map(|action| v1::TableAction {
+            r#type: Some(action),
+        }),
         controller_metadata: view.entry.controller_metadata,
-        metadata: view.entry.metadata.clone(),
+        metadata: std::mem::take(&mut view.entry.metadata),
         // It was signed when it was written.
         idle_timeout_ns: view.entry.idle_timeout_ns as i64,
         is_const: view.is_const,
-        ..key_message(table, view, is_default)
+        counter_data: view.counter.map(counter_data),
+        meter_config: view.meter.flatten().map(meter_message),
+        time_since_last_hit: view.idle_us.map(age),
+        ..key_message(row)
     }
 }
 
-pub(super) fn match_message(field: &FieldMatch) -> v1::FieldMatch {
-    let matches = match field.matches.clone() {
+pub(super) fn match_message(field: FieldMatch) -> v1::FieldMatch {
+    let matches = match field.matches {
         Match::Exact(value) => FieldMatchType::Exact(field_match::Exact { value }),
         Match::Lpm { value, prefix_len } => FieldMatchType::Lpm(field_match::Lpm {
             value,
@@ -223,9 +197,8 @@ pub(super) fn match_message(field: &FieldMatch) -> v1::FieldMatch {
     }
 }
 
-/// Checks the key of a default entry.
-pub(super) fn check_default(message: &v1::TableEntry) -> Result<(), Refusal> {
-    match message.r#match.is_empty() && message.priority == 0 {
+pub(super) fn check_default(key: &[v1::FieldMatch], priority: i32) -> Result<(), Refusal> {
+    match key.is_empty() && priority == 0 {
         true => Ok(()),
         false => Err(Refusal::invalid(
             "a default entry has neither match fields nor a priority",

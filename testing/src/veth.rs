@@ -90,17 +90,15 @@ impl Veth {
         }
     }
 
-    /// Limits what each end sends: a rate such as "100mbit", and a queue of this many bytes.
+    /// Limits what each end sends: a rate such as "100mbit", and a queue of this many bytes. Returns false if the kernel cannot.
     ///
     /// # Panics
-    /// If iproute2's `tc` is missing, or the kernel refuses it.
-    pub fn shape(&self, rate: &str, queue: u32) {
+    /// If iproute2's `tc` is missing.
+    pub fn shape(&self, rate: &str, queue: u32) -> bool {
         let queue = queue.to_string();
         let bucket = ["root", "tbf", "rate", rate, "burst", "16k", "limit", &queue];
-        for end in 0..2 {
-            let add = ["qdisc", "add", "dev", "veth0"];
-            self.run(end, "tc", &[&add[..], &bucket].concat());
-        }
+        let add = [&["qdisc", "add", "dev", "veth0"][..], &bucket].concat();
+        (0..2).all(|end| self.run(end, "tc", &add).status.success())
     }
 
     /// Moves the calling thread, and threads and processes that it starts, to one end.
@@ -126,16 +124,16 @@ impl Veth {
     }
 
     fn ip(&self, end: usize, arguments: &[&str]) -> Output {
-        self.run(end, "ip", arguments)
+        let output = self.run(end, "ip", arguments);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "ip {arguments:?}: {errors}");
+        output
     }
 
     fn run(&self, end: usize, program: &str, arguments: &[&str]) -> Output {
         let mut command = Command::new(program);
         command.args(arguments).stdin(Stdio::null());
         let output = self.at(end, || command.output());
-        let output = output.expect("iproute2 is installed");
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{program} {arguments:?}: {errors}");
-        output
+        output.expect("iproute2 is installed")
     }
 }

@@ -31,7 +31,7 @@ use crate::rotation::Flow;
 use crate::time::Time;
 
 use super::Destination;
-use super::window::{CongestionWindow, FIRST, SMALLEST, Taken};
+use super::window::{CongestionWindow, Covered, FIRST, SMALLEST};
 
 /// The longest first pause before a sender asks for credit: a few times the delay until a loaded receiver runs.
 const FIRST_ASK: Duration = Duration::from_millis(1);
@@ -57,8 +57,8 @@ pub(super) struct Credit {
     group_room: u32,
     /// Receivers without credit that are to be asked.
     blocked: Vec<u16>,
-    /// Receivers with room that are to be asked, so that they have some when it is used.
-    asks: VecDeque<u16>,
+    /// Receivers with room that are to be asked for more before it is used.
+    early_requests: VecDeque<u16>,
     /// By rank: packets from it.
     sources: Vec<Source>,
     /// Packets that each source may have outstanding here.
@@ -82,16 +82,18 @@ struct Run {
 /// Another rank as a receiver.
 struct Receiver {
     window: u16,
-    /// None where packets pass no network, where switches stamp them, or by [`Config::congestion_window`].
+    /// None by [`Config::congestion_window`], and on the same host.
     congestion: Option<CongestionWindow>,
+    /// True if switches stamped the newest packet from it, and therefore most likely those to it.
+    is_stamped: bool,
     /// Sequence numbers of outstanding packets to it alone, and the number of those before.
     outstanding: VecDeque<u32>,
-    taken: u64,
+    covered_alone: u64,
     /// Packets that were sent to it when it was last asked for credit while it had room.
     asked_at: u64,
     /// A packet whose round trip is measured, and the time of the request for it.
     measured: Option<(u32, Time)>,
-    /// Number of packets to the group that it has taken.
+    /// Number of packets to the group that arrived or are lost.
     group_taken: u64,
     blocked: Option<Blocked>,
     /// True if its rank has left the job.
@@ -138,11 +140,10 @@ pub(crate) fn window(config: &Config) -> u16 {
 
 /// The congestion window of packets to `rank`.
 fn congestion(config: &Config, rank: u16) -> Option<CongestionWindow> {
-    let by_host = config.shared_memory && config.colocated.contains(&rank);
     let packet = FRAME_OVERHEAD + config.header_len() + config.slot_bytes;
     let first = (FIRST / packet) as u32 / u32::from(config.ranks - 1);
-    let has_one = config.congestion_window && !by_host;
-    has_one.then(|| CongestionWindow::new(first.max(SMALLEST), LARGEST_WINDOW.into()))
+    let has_one = config.congestion_window && !config.colocated.contains(&rank);
+    has_one.then(|| CongestionWindow::new(first.max(SMALLEST)))
 }
 
 /// Packets to one rank that grants wait for. 0 if they do not wait.
@@ -167,7 +168,8 @@ impl Credit {
             window: first,
             congestion: congestion(config, rank),
             outstanding: VecDeque::new(),
-            taken: 0,
+            is_stamped: false,
+            covered_alone: 0,
             asked_at: 0,
             measured: None,
             group_taken: 0,
@@ -182,7 +184,7 @@ impl Credit {
             group_before: 0,
             group_room: 0,
             blocked: Vec::new(),
-            asks: VecDeque::new(),
+            early_requests: VecDeque::new(),
             sources: vec![Source::default(); ranks.into()],
             window: window(config),
             owed: VecDeque::new(),
@@ -219,8 +221,8 @@ impl Credit {
             return Flow::Stalled;
         }
         if receiver.has_room(group_sent) {
-            if receiver.asks(group_sent) {
-                self.asks.push_back(rank);
+            if receiver.begins_step(group_sent) {
+                self.early_requests.push_back(rank);
             }
             return Flow::Open;
         }
@@ -260,7 +262,6 @@ impl Credit {
                 Flow::Open => {
                     let receiver = &self.receivers[usize::from(rank)];
                     room = room.min(receiver.room(self.group_sent()) as u32);
-                    // Then it may have to be asked.
                     room = room.min(receiver.step());
                 }
             }
@@ -282,6 +283,10 @@ impl Credit {
         match to {
             Destination::Rank(rank) => {
                 let receiver = &mut self.receivers[usize::from(rank)];
+                if receiver.outstanding.is_empty() {
+                    // The request was lost, and a pause followed.
+                    receiver.measured = None;
+                }
                 receiver.outstanding.push_back(self.sequence);
                 self.group_room = 0;
                 let Run { to, packets } = self.last_run;
@@ -303,9 +308,9 @@ impl Credit {
         self.sequence
     }
 
-    /// Notes a received packet of the job. A packet of another operation than the `current` ones may be a replayed one,
+    /// Notes a received packet of the job. One that is not `proven` to be new may be a replayed one,
     /// unless its number is new.
-    pub(super) fn received(&mut self, header: &Header, current: bool) {
+    pub(super) fn received(&mut self, header: &Header, proven: bool) {
         let source = self.sources.get_mut(usize::from(header.source));
         let (Some(source), Some(sequence)) = (source, header.sequence()) else {
             return;
@@ -313,16 +318,12 @@ impl Credit {
         let is_first = source.taken == 0;
         if is_first || is_newer(sequence, source.taken) {
             source.taken = sequence;
-        } else if !current {
+            self.receivers[usize::from(header.source)].is_stamped = header.switch_flags.hops > 0;
+        } else if !proven {
             return;
         }
         source.ungranted = source.ungranted.saturating_add(1);
         source.arrived = source.arrived.wrapping_add(1);
-        // Switches that stamp show full queues, so other losses are not congestion. Most likely they stamp packets to this
-        // source, too.
-        if header.switch_flags.hops > 0 {
-            self.receivers[usize::from(header.source)].congestion = None;
-        }
         // The first grant shows the source that there is more room than it assumes.
         if is_first || source.ungranted >= self.window.div_ceil(2) {
             self.owe(header.source);
@@ -385,28 +386,33 @@ impl Credit {
         let group_taken = self.group_before + in_group as u64;
         let group_sent = self.group_sent();
         let receiver = &mut self.receivers[usize::from(rank)];
-        let before = receiver.all_taken();
+        let before = receiver.covered();
         receiver.window = window.clamp(1, LARGEST_WINDOW);
         receiver.group_taken = receiver.group_taken.max(group_taken);
         while let Some(sent) = receiver.outstanding.front()
             && !is_newer(*sent, taken)
         {
             receiver.outstanding.pop_front();
-            receiver.taken += 1;
+            receiver.covered_alone += 1;
         }
-        let total = receiver.all_taken();
+        let total = receiver.covered();
         let sent = receiver.sent(group_sent);
-        // Else it is an earlier grant, or the same once more.
-        if let Some(congestion) = receiver.congestion.as_mut().filter(|_| total > before) {
-            if let Some((_, sent)) = receiver.measured.take_if(|(it, _)| !is_newer(*it, taken)) {
-                congestion.round_trip(now.since(sent));
+        let answered = |(it, _): &mut (u32, Time)| !is_newer(*it, taken);
+        let measured = receiver.measured.take_if(answered);
+        if let Some(congestion) = &mut receiver.congestion {
+            if let Some((_, asked)) = measured {
+                congestion.measured(now.since(asked));
             }
-            congestion.taken(Taken {
-                total,
-                new: (total - before) as u32,
-                sent,
-                arrived,
-            });
+            // Else it is an earlier grant, or the same once more.
+            if total > before {
+                congestion.granted(Covered {
+                    total,
+                    new: (total - before) as u32,
+                    sent,
+                    arrived,
+                    room: receiver.window.into(),
+                });
+            }
         }
         let is_free = receiver.has_room(group_sent) && receiver.blocked.take().is_some();
         if is_free {
@@ -428,7 +434,7 @@ impl Credit {
             };
             return Some((rank, grant));
         }
-        if let Some(rank) = self.asks.pop_front() {
+        if let Some(rank) = self.early_requests.pop_front() {
             let last = self.last_sent(rank);
             let measured = &mut self.receivers[usize::from(rank)].measured;
             measured.get_or_insert((last, now));
@@ -443,6 +449,8 @@ impl Credit {
                 blocked.pause = (blocked.pause * 2).min(LAST_ASK);
                 blocked.ask_at = now + blocked.pause;
                 blocked.asked += 1;
+                // Its answer would not tell the round trip (Karn's rule, RFC 6298).
+                receiver.measured = None;
                 return Some((rank, Message::Request { last }));
             }
         }
@@ -462,7 +470,7 @@ impl Credit {
 
     /// The time at which [`Credit::next`] returns a message, if nothing else happens.
     pub(super) fn ready_at(&self, asks: bool) -> Option<Time> {
-        if !self.owed.is_empty() || !self.asks.is_empty() {
+        if !self.owed.is_empty() || !self.early_requests.is_empty() {
             return Some(Time::ZERO);
         }
         let blocked = self.blocked.iter().filter(|_| asks);
@@ -479,35 +487,40 @@ impl Receiver {
 
     /// Packets that may be sent to it now.
     fn room(&self, group_sent: u64) -> u64 {
-        let outstanding = self.sent(group_sent) - self.all_taken();
-        let network = self.congestion.map_or(u32::MAX, |it| it.packets());
+        let outstanding = self.sent(group_sent) - self.covered();
+        let network = self.network().unwrap_or(u32::MAX);
         u64::from(network.min(self.window.into())).saturating_sub(outstanding)
+    }
+
+    /// The congestion window. None where switches stamp packets, because they show full queues: other losses are no congestion.
+    fn network(&self) -> Option<u32> {
+        let congestion = self.congestion.as_ref().filter(|_| !self.is_stamped);
+        congestion.map(CongestionWindow::packets)
     }
 
     /// Packets that were sent to it.
     fn sent(&self, group_sent: u64) -> u64 {
-        self.taken + self.outstanding.len() as u64 + group_sent
+        self.covered_alone + self.outstanding.len() as u64 + group_sent
     }
 
-    /// Those that it has taken, or that are lost.
-    fn all_taken(&self) -> u64 {
-        self.taken + self.group_taken
+    /// Those that arrived or are lost.
+    fn covered(&self) -> u64 {
+        self.covered_alone + self.group_taken
     }
 
     /// Packets after which it is to be asked: half of the congestion window, if that is smaller than its own.
     fn step(&self) -> u32 {
-        let congestion = self.congestion.map(|it| it.packets());
-        let smaller = congestion.filter(|packets| *packets < self.window.into());
+        let smaller = self.network().filter(|it| *it < self.window.into());
         smaller.map_or(u32::MAX, |packets| packets / 2)
     }
 
-    /// True if it is to be asked for credit now, although it has room.
-    fn asks(&mut self, group_sent: u64) -> bool {
+    /// True if a step of packets has been sent since it was last asked: it is to be asked again.
+    fn begins_step(&mut self, group_sent: u64) -> bool {
         let sent = self.sent(group_sent);
-        let asks = sent - self.asked_at >= self.step().into();
-        if asks {
+        let begins = sent - self.asked_at >= self.step().into();
+        if begins {
             self.asked_at = sent;
         }
-        asks
+        begins
     }
 }

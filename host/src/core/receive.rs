@@ -36,7 +36,11 @@ impl<V: ValueStore> Core<V> {
         // A copy must not count as a sign of its source, or as a measurement.
         let is_new = arrival == Arrival::New;
         if is_new || (is_current && arrival == Arrival::Old) {
-            self.credit.received(&header, is_current);
+            let is_proven = match self.sealer {
+                Some(_) => is_new,
+                None => is_current || may_start,
+            };
+            self.credit.received(&header, is_proven);
         }
         let is_measured = is_current && is_new;
         if let Some(recycler) = self.recycler.as_mut().filter(|_| is_measured) {

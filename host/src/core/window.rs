@@ -3,12 +3,13 @@
 //!
 //! The rules are TCP's (RFC 5681: slow start, a smaller window after a loss, slow growth), with four changes, which are
 //! our choice:
-//! - A lost packet is not sent again, so a window that is too large costs little. The window falls by the share of packets
-//!   that were lost, by an eighth at least and by half at most, and not below a quarter of [`FIRST`].
-//! - After a loss the window grows only while round trips show that the queue is less than a quarter as long as at the loss.
-//!   So there is room when more ranks begin to send on the same path.
-//! - Below the size of the last loss the window grows in every round. There it waits; if it loses packets soon after it
-//!   grew further, it waits twice as long the next time. So a network of constant speed loses few packets.
+//! - The window falls by the share of packets that were lost, by an eighth at least and by half at most, and not below a
+//!   quarter of [`FIRST`]: losses cost little, because most operations do without the lost packets.
+//! - After a loss the window grows only while round trips show that the queue is less than a quarter as long as at the loss,
+//!   or after [`LONGEST_WAIT`] rounds without a loss. So there is room when more ranks begin to send on the same path.
+//! - Below the size of the last loss the window grows in every round. There it waits. If it loses packets soon after it
+//!   grew further, it waits twice as long the next time, and half as long after it grew beyond that size. So a network of
+//!   constant speed loses few packets.
 //! - Counts of sent and received packets show losses, because nothing is acknowledged packet by packet. Packets that arrive in
 //!   another order look lost for a moment; only more of them than ever before count.
 
@@ -19,9 +20,8 @@ use std::time::Duration;
 pub(super) const FIRST: usize = 64 << 10;
 /// The smallest window: one packet on its way while the grant for another is.
 pub(super) const SMALLEST: u32 = 2;
-/// The window never waits for more rounds before it grows. A round is a window of packets.
-const MOST_PATIENCE: u32 = 256;
-
+/// The most rounds without a loss before the window grows. A round is a window of packets.
+const LONGEST_WAIT: u32 = 256;
 /// The part of the queue at a loss above which the window does not grow.
 const SHORT_QUEUE: u32 = 4;
 
@@ -30,18 +30,15 @@ const SHORT_QUEUE: u32 = 4;
 pub(super) struct CongestionWindow {
     packets: u32,
     floor: u32,
-    most: u32,
     /// None until the first loss: in slow start.
     known: Option<Known>,
-    /// Packets taken since the window grew or shrank.
+    /// Packets covered since the window grew or shrank.
     quiet: u32,
-    /// The most packets that were missing at a time.
-    missing: i32,
-    /// Packets up to this one, counted as [`Taken::total`], were sent before the window last shrank.
+    /// The most packets that were missing at a time, wrapping.
+    missing: u32,
+    /// Packets up to this one, counted as [`Covered::total`], were sent before the window last shrank.
     sent_before: u64,
-    /// The last round trip, and the shortest. Zero before the first.
-    round_trip: Duration,
-    shortest: Duration,
+    round_trip: Option<RoundTrip>,
 }
 
 /// What losses showed of the network.
@@ -50,38 +47,44 @@ struct Known {
     /// The window of the last loss.
     limit: u32,
     /// Rounds without a loss before the window grows at about this limit.
-    patience: u32,
-    /// Packets taken since it last did.
+    wait: u32,
+    /// Packets covered since it last did.
     since_try: u32,
-    /// Round trips with a shorter queue are at most this long.
+    /// Round trips with a short queue are at most this long.
     short: Duration,
 }
 
-/// What a receiver has taken from the network, as a grant of credit shows it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Taken {
-    /// Packets to the receiver that arrived or are lost, and how many of them are new.
+struct RoundTrip {
+    last: Duration,
+    shortest: Duration,
+}
+
+/// The packets that a grant covers: they have arrived or are lost.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Covered {
+    /// All of them, and those that no earlier grant covered.
     pub(super) total: u64,
     pub(super) new: u32,
-    /// Packets that were sent to it.
+    /// Packets that were sent.
     pub(super) sent: u64,
-    /// Packets that arrived there, wrapping.
+    /// Packets that arrived, wrapping.
     pub(super) arrived: u32,
+    /// Packets for which the receiver has room: the largest window.
+    pub(super) room: u32,
 }
 
 impl CongestionWindow {
-    /// A window that begins with `first` packets and never exceeds `most`.
-    pub(super) fn new(first: u32, most: u32) -> Self {
+    /// A window that begins with `first` packets.
+    pub(super) fn new(first: u32) -> Self {
         Self {
-            packets: first.min(most),
+            packets: first,
             floor: (first / 4).max(SMALLEST),
-            most,
             known: None,
             quiet: 0,
             missing: 0,
             sent_before: 0,
-            round_trip: Duration::ZERO,
-            shortest: Duration::ZERO,
+            round_trip: None,
         }
     }
 
@@ -90,75 +93,92 @@ impl CongestionWindow {
         self.packets
     }
 
-    /// Notes the time from a packet to the grant for it.
-    pub(super) fn round_trip(&mut self, time: Duration) {
-        self.round_trip = time;
-        if self.shortest.is_zero() || time < self.shortest {
-            self.shortest = time;
-        }
+    /// Notes the time from a packet to the grant that covers it.
+    pub(super) fn measured(&mut self, round_trip: Duration) {
+        let shortest = self.round_trip.map_or(round_trip, |it| it.shortest);
+        self.round_trip = Some(RoundTrip {
+            last: round_trip,
+            shortest: shortest.min(round_trip),
+        });
     }
 
-    /// Notes what the receiver has taken.
-    pub(super) fn taken(&mut self, taken: Taken) {
-        let missing = (taken.total as u32).wrapping_sub(taken.arrived) as i32;
-        let lost = missing.saturating_sub(self.missing);
-        self.missing = self.missing.max(missing);
-        self.quiet = self.quiet.saturating_add(taken.new);
+    /// Notes a grant.
+    pub(super) fn granted(&mut self, covered: Covered) {
+        let missing = (covered.total as u32).wrapping_sub(covered.arrived);
+        let lost = missing.wrapping_sub(self.missing) as i32;
+        self.quiet = self.quiet.saturating_add(covered.new);
         if let Some(known) = &mut self.known {
-            known.since_try = known.since_try.saturating_add(taken.new);
+            known.since_try = known.since_try.saturating_add(covered.new);
         }
+        // More is never outstanding.
+        self.packets = self.packets.min(covered.room.max(self.floor));
         if let Ok(lost @ 1..) = u32::try_from(lost) {
-            if taken.total > self.sent_before {
-                self.shrink(lost.min(taken.new), taken);
+            self.missing = missing;
+            if covered.total > self.sent_before {
+                self.shrink(lost.min(covered.new), covered);
             }
             return;
         }
         // A window that is not used does not show what the network takes (RFC 7661).
-        let outstanding = taken.sent - taken.total + u64::from(taken.new);
+        let outstanding = covered.sent - covered.total + u64::from(covered.new);
         if outstanding >= u64::from(self.packets / 2) {
-            self.grow(taken.new);
+            self.grow(covered);
         }
     }
 
-    fn grow(&mut self, taken: u32) {
+    fn grow(&mut self, covered: Covered) {
         let Some(known) = &mut self.known else {
-            self.packets = (self.packets + taken).min(self.most);
+            let larger = self.packets.saturating_add(covered.new);
+            self.packets = self.packets.max(larger.min(covered.room));
             return;
         };
         let larger = self.packets + (self.packets / 16).max(1);
         let tries = larger > known.limit - known.limit / 16;
-        let patience = if tries { known.patience } else { 1 };
-        if self.quiet < self.packets.saturating_mul(patience) || self.round_trip > known.short {
+        let wait = if tries { known.wait } else { 1 };
+        if self.quiet < self.packets.saturating_mul(wait) {
             return;
+        }
+        if let Some(round_trip) = &mut self.round_trip
+            && round_trip.last > known.short
+        {
+            if self.quiet < self.packets.saturating_mul(LONGEST_WAIT) {
+                return;
+            }
+            // The path itself may have become longer.
+            round_trip.shortest = round_trip.last;
+            known.short = round_trip.last;
         }
         if tries {
             known.since_try = 0;
             if self.packets > known.limit {
-                known.patience = (known.patience / 2).max(1);
+                known.wait = (known.wait / 2).max(1);
             }
         }
-        self.packets = larger.min(self.most);
+        self.packets = self.packets.max(larger.min(covered.room));
         self.quiet = 0;
     }
 
-    fn shrink(&mut self, lost: u32, taken: Taken) {
-        let by_share = u64::from(self.packets) * u64::from(lost) / u64::from(taken.new.max(1));
+    fn shrink(&mut self, lost: u32, covered: Covered) {
+        let by_share = u64::from(self.packets) * u64::from(lost) / u64::from(covered.new.max(1));
         let by = (by_share as u32).clamp((self.packets / 8).max(1), (self.packets / 2).max(1));
-        let patience = match self.known {
+        let wait = match self.known {
             None => 1,
             Some(known) if known.since_try <= 2 * self.packets => {
-                (2 * known.patience).min(MOST_PATIENCE)
+                (2 * known.wait).min(LONGEST_WAIT)
             }
-            Some(known) => known.patience,
+            Some(known) => known.wait,
         };
+        let short = self.round_trip.map_or(Duration::MAX, |it| {
+            it.shortest + (it.last - it.shortest) / SHORT_QUEUE
+        });
         self.known = Some(Known {
             limit: self.packets,
-            patience,
+            wait,
             since_try: u32::MAX,
-            short: self.shortest + (self.round_trip - self.shortest) / SHORT_QUEUE,
+            short,
         });
-        self.packets = (self.packets.saturating_sub(by)).max(self.floor);
-        self.sent_before = taken.sent;
+        self.packets = self.packets.saturating_sub(by).max(self.floor);
+        self.sent_before = covered.sent;
         self.quiet = 0;
     }
 }
@@ -167,8 +187,8 @@ impl CongestionWindow {
 mod tests {
     use super::*;
 
-    /// A sender that always has packets, and a path that holds `path` packets and drops the rest of each round. `drop` says
-    /// whether the path loses the packet with this number besides.
+    /// A sender that always has packets, and a path that holds `path` packets and drops the rest of each round. It also loses
+    /// packets whose number `drop` accepts.
     struct Path {
         window: CongestionWindow,
         path: u32,
@@ -180,7 +200,7 @@ mod tests {
     impl Path {
         fn new(path: u32) -> Self {
             Self {
-                window: CongestionWindow::new(8, 4096),
+                window: CongestionWindow::new(8),
                 path,
                 sent: 0,
                 arrived: 0,
@@ -188,7 +208,7 @@ mod tests {
             }
         }
 
-        /// Sends a window of packets, then notes that all are taken.
+        /// Sends a window of packets, then notes that a grant covers all.
         fn round(&mut self, drop: impl Fn(u64) -> bool) {
             let sent = self.window.packets();
             let through =
@@ -197,11 +217,12 @@ mod tests {
             self.sent += u64::from(sent);
             self.arrived += through;
             self.lost += sent - through;
-            self.window.taken(Taken {
+            self.window.granted(Covered {
                 total: self.sent,
                 new: sent,
                 sent: self.sent,
                 arrived: self.arrived,
+                room: 4096,
             });
         }
     }
@@ -259,18 +280,19 @@ mod tests {
 
     #[test]
     fn losses_of_one_round_count_once() {
-        let mut window = CongestionWindow::new(8, 64);
-        let grant = |total, new, arrived| Taken {
+        let mut window = CongestionWindow::new(8);
+        let grant = |total, new, arrived| Covered {
             total,
             new,
             sent: 64,
             arrived,
+            room: 64,
         };
         window.packets = 64;
-        window.taken(grant(16, 16, 8));
+        window.granted(grant(16, 16, 8));
         assert_eq!(window.packets(), 32);
         for (total, arrived) in [(32, 16), (48, 24), (64, 32)] {
-            window.taken(grant(total, 16, arrived));
+            window.granted(grant(total, 16, arrived));
         }
         assert_eq!(window.packets(), 32);
     }
@@ -278,15 +300,16 @@ mod tests {
     /// Three packets arrive after the grant that covers them, again and again.
     #[test]
     fn reordering_counts_once() {
-        let mut window = CongestionWindow::new(8, 64);
+        let mut window = CongestionWindow::new(8);
         let mut sizes = Vec::new();
         for round in 1..100 {
             let total = 32 * round;
-            window.taken(Taken {
+            window.granted(Covered {
                 total,
                 new: 32,
                 sent: total,
                 arrived: total as u32 - if round % 2 == 0 { 3 } else { 0 },
+                room: 64,
             });
             sizes.push(window.packets());
         }
@@ -296,15 +319,56 @@ mod tests {
 
     #[test]
     fn a_window_that_is_not_used_does_not_grow() {
-        let mut window = CongestionWindow::new(8, 64);
+        let mut window = CongestionWindow::new(8);
         for total in 1..100 {
-            window.taken(Taken {
+            window.granted(Covered {
                 total,
                 new: 1,
                 sent: total,
                 arrived: total as u32,
+                room: 64,
             });
         }
         assert_eq!(window.packets(), 8);
+    }
+
+    #[test]
+    fn a_loss_before_the_first_round_trip_does_not_stop_growth() {
+        let mut path = Path::new(1000);
+        path.round(|packet| packet == 0);
+        for _ in 0..600 {
+            path.window.measured(Duration::from_millis(1));
+            path.round(|_| false);
+        }
+        assert!(path.window.packets() > 500, "{:?}", path.window);
+    }
+
+    #[test]
+    fn a_longer_path_stops_growth_for_a_while() {
+        let mut path = Path::new(1000);
+        path.window.measured(Duration::from_micros(50));
+        (0..6).for_each(|_| path.round(|_| false));
+        for round in 0..3000 {
+            path.window.measured(Duration::from_micros(500));
+            path.round(|packet| round < 20 && packet % 10 == 0);
+            let growing = !(20..200).contains(&round);
+            assert!(growing || path.window.packets() < 200, "{:?}", path.window);
+        }
+        assert!(path.window.packets() > 500, "{:?}", path.window);
+    }
+
+    #[test]
+    fn it_is_at_most_the_receivers_room() {
+        let mut path = Path::new(u32::MAX);
+        (0..20).for_each(|_| path.round(|_| false));
+        assert_eq!(path.window.packets(), 4096);
+        path.window.granted(Covered {
+            total: path.sent,
+            new: 0,
+            sent: path.sent,
+            arrived: path.arrived,
+            room: 100,
+        });
+        assert_eq!(path.window.packets(), 100);
     }
 }

@@ -174,6 +174,35 @@ fn exact_operations_keep_to_credit() {
     }
 }
 
+/// With packets so long that the congestion window is smaller than the room, also when it falls.
+#[test]
+fn operations_end_with_a_congestion_window() {
+    for (gather, loss) in GATHERS.into_iter().flat_map(|it| [(it, 0.0), (it, 0.1)]) {
+        let config = Config {
+            gather,
+            slot_bytes: 1408,
+            congestion_window: true,
+            recycling: Some(Recycling::default()),
+            key: Some(Key([7; 16])),
+            ..buffered(4, 400)
+        };
+        let mut network = Network::new(&config);
+        network.faults = lossy(loss, 7);
+        let mut random = Random::new(3);
+        let buckets: Vec<_> = (0..4).map(|_| random.bucket(100_000)).collect();
+        for step in 0..3 {
+            let results = network.allreduce(id(step), &buckets);
+            assert!(loss > 0.0 || results.iter().all(is_complete), "{gather:?}");
+        }
+        let what = (id(3), Exact::Sum, Duration::from_secs(5));
+        for end in network.run_exact(what, &powers(4, 100_000), &at_once(4)) {
+            let (_, sum) = end.expect("ran").expect("complete");
+            assert!(sum.iter().all(|value| *value == 15.0));
+        }
+        assert!(network.on_the_way.iter().all(|(_, most)| *most <= 400));
+    }
+}
+
 /// A rank that gets nothing and sends nothing costs the others its own contribution.
 #[test]
 fn a_stopped_rank_does_not_stop_the_others() {

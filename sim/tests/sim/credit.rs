@@ -56,8 +56,8 @@ fn credit_costs_little_where_there_is_room() {
             assert!(error < 1e-5, "{report:?}");
         }
         let ratio = bounded.completion_ms.p50 / free.completion_ms.p50;
+        // Grants, and requests for them while congestion windows grow.
         assert!(ratio < 1.15, "{ranks}: {ratio}");
-        // Grants are packets too.
         assert!(bounded.network.sent > free.network.sent);
     }
 }

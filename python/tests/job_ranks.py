@@ -158,10 +158,11 @@ def interrupted_barrier() -> list[Any]:
     """Wait at a barrier for a rank that comes late. Return what ends that, and how long the end of the job takes."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     job = ultima.Job(exact_timeout=200.0)
-    print("ready", flush=True)
-    if RANK == 1:
-        signal.pause()
     try:
+        # The interrupt may come before the barrier begins.
+        print("ready", flush=True)
+        if RANK == 1:
+            signal.pause()
         job.barrier()
     except KeyboardInterrupt as error:
         began = time.monotonic()

@@ -4,7 +4,10 @@ use tonic::Status;
 use ultima_emulation::Tofino;
 use ultima_p4runtime::tofino::TofinoProgram;
 use ultima_p4runtime::v1::packet_replication_engine_entry::Type;
-use ultima_p4runtime::v1::{Entity, SetForwardingPipelineConfigRequest, Update, entity, update};
+use ultima_p4runtime::v1::{
+    self, Entity, MulticastGroupEntry, SetForwardingPipelineConfigRequest, Update, entity, update,
+};
+use ultima_switch::engine::Replica;
 use ultima_switch::target::{Refusal, Target as _};
 
 use super::State;
@@ -53,15 +56,33 @@ pub fn admit(target: Target, state: &State, update: &mut Update) -> Result<(), R
     let Some(Type::MulticastGroupEntry(group)) = &entry.r#type else {
         return Ok(());
     };
-    let mut groups = state.held.values().filter_map(|held| match &held.entity {
+    let held = state.held.values().filter_map(|held| match &held.entity {
         Some(entity::Entity::PacketReplicationEngineEntry(entry)) => match &entry.r#type {
-            Some(Type::MulticastGroupEntry(group)) => Some(group),
+            Some(Type::MulticastGroupEntry(other)) => Some(other),
             _ => None,
         },
         _ => None,
     });
+    let id = group.multicast_group_id;
+    let others = held.filter(|other| other.multicast_group_id != id);
+    let others: Vec<_> = others
+        .map(|other| (other.multicast_group_id, replicas(other)))
+        .collect();
+    let mut others = others.iter().map(|(id, replicas)| (*id, &replicas[..]));
     match kind {
         update::Type::Delete => Ok(()),
-        _ => tofino.check_room(&mut groups, group),
+        _ => tofino.check_room(&mut others, (id, &replicas(group))),
     }
+}
+
+/// The replicas of a group of the controller, whose ports are small numbers.
+fn replicas(group: &MulticastGroupEntry) -> Vec<Replica> {
+    let replica = |message: &v1::Replica| {
+        let replica = ultima_p4runtime::replication::Replica::try_from(message).expect("valid");
+        Replica {
+            port: replica.port.try_into().expect("a port"),
+            rid: message.instance.try_into().expect("an egress_rid"),
+        }
+    };
+    group.replicas.iter().map(replica).collect()
 }

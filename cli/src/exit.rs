@@ -96,6 +96,15 @@ impl Exit {
         Ended { exit: self, reason }
     }
 
+    /// An error of a command that had begun to act. Its exit code is [`Failure`](Exit::Failure) unless it is known.
+    pub fn had_begun(error: impl Into<anyhow::Error>) -> anyhow::Error {
+        let error = error.into();
+        match Exit::of(&error) {
+            Exit::InvalidInput => Exit::Failure.because(format!("{error:#}")).into(),
+            _ => error,
+        }
+    }
+
     /// The exit code of an error.
     pub fn of(error: &anyhow::Error) -> Self {
         if error.is::<HalfDone>() {
@@ -104,6 +113,12 @@ impl Exit {
         let known = |cause: &(dyn std::error::Error + 'static)| {
             if let Some(SessionError::NotReady(_)) = cause.downcast_ref() {
                 return Some(Exit::TimedOut);
+            }
+            if let Some(SessionError::Socket(_) | SessionError::Collective(_)) =
+                cause.downcast_ref()
+            {
+                // The controller had given the rank.
+                return Some(Exit::Failure);
             }
             let joining = match cause.downcast_ref::<SessionError>() {
                 Some(
@@ -229,6 +244,7 @@ impl fmt::Display for HalfDone {
 #[cfg(test)]
 mod tests {
     use anyhow::Context;
+    use ultima_agent::SocketError;
     use ultima_api::codes::CODES;
 
     use super::*;
@@ -267,6 +283,16 @@ mod tests {
         assert_eq!(Exit::of(&half), Exit::Failure);
         let stopped = anyhow::Error::from(Exit::Unavailable.because("the controller stopped"));
         assert_eq!(Exit::of(&stopped), Exit::Unavailable);
+        assert_eq!(Exit::of(&Exit::had_begun(stopped)), Exit::Unavailable);
+        let in_use = SocketError::Bind {
+            address: "10.0.0.1:21836".parse().expect("an address"),
+            error: std::io::ErrorKind::AddrInUse.into(),
+        };
+        let joined = anyhow::Error::from(SessionError::from(in_use));
+        assert_eq!(Exit::of(&joined), Exit::Failure);
+        let ended = Exit::had_begun(anyhow::anyhow!("the switch ended").context("training"));
+        assert_eq!(Exit::of(&ended), Exit::Failure);
+        assert_eq!(ended.to_string(), "training: the switch ended");
         let addresses = "a,b".into();
         let standing_by = anyhow::Error::from(ClientError::NoLeader { addresses });
         assert_eq!(Exit::of(&standing_by), Exit::Unavailable);

@@ -97,7 +97,7 @@ async fn work(options: &Options, held: Held) -> Result<ExitCode> {
         ready(&context, ranks, limit)
             .await
             .map_err(|error| match error {
-                ReadyError::Session(error) => anyhow::Error::from(error),
+                ReadyError::Session(error) => Exit::had_begun(error),
                 late => Exit::TimedOut.because(format!("job {name}: {late}")).into(),
             })?;
     if begin.is_empty() {
@@ -131,7 +131,8 @@ async fn work(options: &Options, held: Held) -> Result<ExitCode> {
             silent: silent.clone(),
             checked: checked.clone(),
         };
-        let rank = rank.run(&context, options.deadline)?;
+        let rank = rank.run(&context, options.deadline);
+        let rank = rank.map_err(Exit::had_begun)?;
         running.push(async move {
             tokio::task::spawn_blocking(move || operations::run(work, rank)).await?
         });
@@ -151,7 +152,7 @@ async fn work(options: &Options, held: Held) -> Result<ExitCode> {
         give_up(&client, membership).await;
     }
     drop(exporter);
-    let done = done?;
+    let done = done.map_err(Exit::had_begun)?;
     let traced = match trace {
         Some(trace) => end(trace, options).await,
         None => Ok(()),

@@ -30,6 +30,7 @@ use super::link::{self, Message};
 use super::options::{Multicast, Options};
 use super::report::Report;
 use super::worker::{PORT_FD, REPORT_FD, WorkerConfig};
+use crate::exit::Exit;
 use crate::process::{self, Descriptors, Server};
 use ultima_console::output;
 use ultima_digits::baseline;
@@ -58,12 +59,16 @@ pub fn run(options: &Options) -> Result<ExitCode> {
             report = train(options, &mut processes) => Some(report),
             () = crate::runtime::interrupted() => None,
         };
+        let had_begun = !processes.servers.is_empty();
         processes.stop().await;
         let Some(report) = report else {
             eprintln!("error: interrupted");
-            return Ok(crate::exit::Exit::Interrupted.into());
+            return Ok(Exit::Interrupted.into());
         };
-        let report = report?;
+        let report = report.map_err(|error| match had_begun {
+            true => Exit::had_begun(error),
+            false => error,
+        })?;
         let text = options.output.print(&report, || report.to_string())?;
         output::print(&text)?;
         Ok(match report.check() {

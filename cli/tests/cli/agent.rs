@@ -273,7 +273,7 @@ fn ranks_of_one_host_need_accept_local() {
         });
         let output = ended(hosts.start(2, &AGENT));
         let errors = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{errors}");
+        assert_eq!(output.status.code(), Some(1), "{errors}");
         assert_eq!(errors.lines().count(), 1, "{errors}");
         assert!(
             errors.contains("sysctl -w net.ipv4.conf.eth0.accept_local=1"),

@@ -59,7 +59,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
             report = train(options, &mut processes) => Some(report),
             () = crate::runtime::interrupted() => None,
         };
-        let had_begun = !processes.servers.is_empty();
+        let had_begun = !processes.workers.is_empty();
         processes.stop().await;
         let Some(report) = report else {
             eprintln!("error: interrupted");

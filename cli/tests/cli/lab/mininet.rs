@@ -57,7 +57,14 @@ fn reports(printed: &str) -> Vec<Value> {
         .filter_map(|part| part.split_once('\n'));
     let objects = hosts.filter(|(_, said)| said.starts_with('{'));
     objects
-        .map(|(_, said)| serde_json::from_str(said).expect("one JSON object"))
+        .map(|(_, said)| {
+            // Mininet prints standard error among it, too.
+            let mut values = serde_json::Deserializer::from_str(said).into_iter();
+            values
+                .next()
+                .expect("a value")
+                .unwrap_or_else(|error| panic!("{error}: {said}"))
+        })
         .collect()
 }
 

@@ -5,9 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ultima_api::MacAddr;
-use ultima_controller::p4rt::{
-    BATCH, Device, ELECTION_ID, Order, SwitchClient, WriteError, failed,
-};
+use ultima_controller::p4rt::{BATCH, ELECTION_ID, Order, SwitchClient, WriteError, failed};
 use ultima_p4runtime::v1::Update;
 use ultima_planner::plan::{Entity, table::Neighbor};
 use ultima_planner::program::Program;
@@ -15,14 +13,7 @@ use ultima_planner::program::Program;
 use crate::chaos::{ChaosSwitch, Fault};
 
 pub async fn client(switch: &ChaosSwitch, election_id: u128) -> SwitchClient {
-    let device = Device {
-        name: "s1".into(),
-        grpc: switch.address().to_string(),
-        device_id: 1,
-        tls: None,
-        packing: Default::default(),
-    };
-    let client = SwitchClient::connect(device, election_id, Duration::from_secs(5)).await;
+    let client = SwitchClient::connect(switch.device(), election_id, Duration::from_secs(5)).await;
     client.unwrap()
 }
 

@@ -16,6 +16,7 @@ use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::Status;
 use tonic::transport::Server;
+use ultima_controller::p4rt::Device;
 use ultima_gnmi::v0::g_nmi_server::GNmiServer;
 use ultima_p4runtime::v1::p4_runtime_server::P4RuntimeServer;
 use ultima_p4runtime::v1::{
@@ -239,6 +240,17 @@ impl ChaosSwitch {
         let wire = Arc::new(Wire::start(self.server_address).await);
         self.wires.lock().unwrap().push(Arc::clone(&wire));
         wire
+    }
+
+    /// Its description for a client.
+    pub fn device(&self) -> Device {
+        Device {
+            name: "s1".into(),
+            grpc: self.address().to_string(),
+            device_id: 1,
+            tls: None,
+            packing: Default::default(),
+        }
     }
 
     /// The address for clients.

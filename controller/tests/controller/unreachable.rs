@@ -8,7 +8,7 @@ use ultima_api::address::Listen;
 use ultima_api::client::Client;
 use ultima_api::member_session::{Fixed, Prober};
 use ultima_api::v1::{self as api, Hop};
-use ultima_controller::p4rt::{Device, SwitchClient};
+use ultima_controller::p4rt::SwitchClient;
 use ultima_controller::server::{self, Config, Handle};
 use ultima_planner::job::{Gather, JobSpec};
 
@@ -254,14 +254,7 @@ async fn digests_of(lists: u64, bytes: usize) -> (ChaosSwitch, SwitchClient) {
         let mut state = switch.state();
         (state.digest_lists, state.digest_bytes) = (lists, bytes);
     }
-    let device = Device {
-        name: "s1".into(),
-        grpc: switch.address().to_string(),
-        device_id: 1,
-        tls: None,
-        packing: Default::default(),
-    };
-    let client = SwitchClient::connect(device, 1, Duration::from_secs(60))
+    let client = SwitchClient::connect(switch.device(), 1, Duration::from_secs(60))
         .await
         .unwrap();
     while switch.state().acknowledged < lists {

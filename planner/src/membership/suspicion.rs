@@ -304,8 +304,8 @@ mod tests {
         );
     }
 
-    /// Also those that were killed before their first session, and those of which the controller knows no session because
-    /// it was restarted.
+    /// This includes members that were killed before their first session, and after a restart of the controller all members
+    /// without a session.
     #[test]
     fn members_that_never_had_a_session_are_suspected_and_not_evicted() {
         let (mut suspicion, start) = (Suspicion::default(), Instant::now());

@@ -47,6 +47,8 @@ fn credit_costs_little_where_there_is_room() {
     for ranks in [2, 9] {
         let experiment = Experiment {
             payload: true,
+            // The first one begins with small congestion windows.
+            operations: 9,
             ..patient(experiment(Algorithm::Tar, ranks))
         };
         let [free, bounded] = [None, Some(USUAL)].map(|buffer| run(&experiment, buffer));
@@ -56,8 +58,8 @@ fn credit_costs_little_where_there_is_room() {
             assert!(error < 1e-5, "{report:?}");
         }
         let ratio = bounded.completion_ms.p50 / free.completion_ms.p50;
-        // Grants, and requests for them while congestion windows grow.
-        assert!(ratio < 1.15, "{ranks}: {ratio}");
+        assert!(ratio < 1.1, "{ranks}: {ratio}");
+        // Grants are packets too.
         assert!(bounded.network.sent > free.network.sent);
     }
 }

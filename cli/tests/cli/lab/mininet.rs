@@ -58,12 +58,12 @@ fn reports(printed: &str) -> Vec<Value> {
     let objects = hosts.filter(|(_, said)| said.starts_with('{'));
     objects
         .map(|(_, said)| {
-            // Mininet prints standard error among it, too.
+            // Lines of standard error may follow.
             let mut values = serde_json::Deserializer::from_str(said).into_iter();
-            values
-                .next()
-                .expect("a value")
-                .unwrap_or_else(|error| panic!("{error}: {said}"))
+            let report = values.next().expect("a value");
+            let rest = &said[values.byte_offset()..];
+            assert!(!rest.contains(['{', '[']), "one JSON object: {said}");
+            report.unwrap_or_else(|error| panic!("{error}: {said}"))
         })
         .collect()
 }

@@ -5,6 +5,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
+use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
 
 use crate::error;
@@ -15,7 +16,7 @@ const SLICE: Duration = Duration::from_millis(50);
 /// The longest wait for the end of a job after an interrupt.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// True once a signal handler's exception has ended a wait: the program is about to end.
+/// True once a signal handler's exception has ended a wait: the program is about to end. See [`was_interrupted`].
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
 /// Calls `attempt`, without the interpreter's lock, with the time that it may wait, until it returns a value or
@@ -76,13 +77,27 @@ pub fn run<T: Send + 'static>(
     }
 }
 
+/// True if an interrupt has ended a wait, or if the program handles or has died of a `KeyboardInterrupt`: one may come between
+/// the start of an operation and the wait for it.
+fn was_interrupted(py: Python<'_>) -> bool {
+    let of = |sys: &Bound<'_, PyModule>| -> PyResult<bool> {
+        let interrupt = py.get_type::<PyKeyboardInterrupt>();
+        let handled = sys.call_method0("exc_info")?.get_item(0)?;
+        // Set only after an exception that ended the program.
+        let died = sys.getattr_opt("last_type")?;
+        Ok(handled.is(&interrupt) || died.is_some_and(|died| died.is(&interrupt)))
+    };
+    INTERRUPTED.load(Ordering::Relaxed)
+        || py.import("sys").and_then(|sys| of(&sys)).unwrap_or(false)
+}
+
 /// Drops a job, which ends when its operations have ended. After an interrupt it does so for at most [`GRACE`], and goes on
 /// on its own thread: an exact operation may wait for a rank that never comes.
 ///
 /// # Errors
 /// As [`run`].
 pub fn end<T: Send + 'static>(py: Python<'_>, job: T) -> PyResult<()> {
-    if !INTERRUPTED.load(Ordering::Relaxed) {
+    if !was_interrupted(py) {
         return run(py, move || drop(job));
     }
     let (sender, receiver) = channel::<()>();

@@ -154,8 +154,8 @@ def interrupted() -> list[Any]:
     return ["none", 0]
 
 
-def interrupted_barrier() -> list[Any]:
-    """Wait at a barrier for a rank that comes late. Return what ends that, and how long the end of the job takes."""
+def interrupted_job() -> list[Any]:
+    """Wait for a rank that comes late: `HOW` says where the interrupt comes. Return it, and how long the end of the job takes."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     job = ultima.Job(exact_timeout=200.0)
     try:
@@ -163,8 +163,13 @@ def interrupted_barrier() -> list[Any]:
         print("ready", flush=True)
         if RANK == 1:
             signal.pause()
-        job.barrier()
+        if os.environ["HOW"] == "wait":
+            job.barrier()
+        job.all_gather_async(floats_of(RANK))
+        signal.raise_signal(signal.SIGINT)
     except KeyboardInterrupt as error:
+        if os.environ["HOW"] == "uncaught":
+            raise
         began = time.monotonic()
         job.close()
         return [type(error).__name__, time.monotonic() - began]

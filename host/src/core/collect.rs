@@ -188,7 +188,11 @@ impl Collect {
     pub(super) fn all_sent(&mut self, now: Time, owner: u16) {
         // Aggregates have no order among themselves: all are at position 0.
         if self.loss_detection.order() && self.order.overtakes(now, owner, 1, |_| true) {
+            let awaited = self.awaited;
             self.passes(owner, Sign::LaterPacket);
+            if self.awaited < awaited {
+                self.order.gave_up(now, owner, 0..1);
+            }
         }
     }
 

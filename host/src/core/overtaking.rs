@@ -2,8 +2,9 @@
 //!
 //! In a network that keeps the order, a later packet shows a loss at once. Several paths, or packet spraying, make
 //! that rule wrong. Like RACK (RFC 8985, section 6.2), a rank then waits for a time after the later packet, because
-//! the slower path may be a switch process or a queue that stands still. A rank waits from the first packet on that
-//! arrives after it was given up, or always by [`Config::reorder`](crate::Config::reorder).
+//! the slower path may be a switch process or a queue that stands still. With [`Config::reorder`](crate::Config::reorder) a
+//! rank always waits. Else it waits from the first packet on that arrives after it was given up, about as long as packets were late:
+//! most networks that reorder do so by microseconds, and each wait for a lost packet delays an operation.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -18,10 +19,13 @@ use super::operation_of;
 
 /// Operations in each of two periods whose latest overtaken packet counts.
 const PERIOD: u32 = 64;
-/// The share of t_B that a rank waits for an overtaken packet: before losses, and after several. Our choice: bounds
-/// include slack for processes that a scheduler stops, and such a process may be a switch on one of the paths.
+/// The share of t_B that a rank waits for an overtaken packet by [`Config::reorder`](crate::Config::reorder): before losses, and
+/// after several. Our choice: bounds include slack for processes that a scheduler stops, and such a process may be a
+/// switch on one of the paths.
 const WIDE: u32 = 4;
 const NARROW: u32 = 16;
+/// The share of t_B that it waits at least where it has only seen that packets overtake each other.
+const LEAST: u32 = 256;
 /// The share of t_B that a rank waits at most if packets arrive so late.
 const MOST: u32 = 2;
 /// Given up packets that are remembered after their operation, at most.
@@ -35,7 +39,7 @@ pub(super) struct Reordering {
     longest: [Duration; 2],
     /// Operations that ended in this period.
     operations: u32,
-    /// The share of t_B that a rank waits. Waiting costs time only where packets are lost. So the share falls when an
+    /// The share of t_B that a rank waits if that is configured. Waiting costs time only where packets are lost. So the share falls when an
     /// operation waits for a lost packet, and rises when a packet arrives that was given up, or when no operation of a
     /// period waits for a lost one.
     share: u32,
@@ -61,8 +65,18 @@ pub(super) type Packet = (Kind, u16, u32);
 pub(super) struct Window {
     /// Zero in a network that keeps the order.
     pub(super) now: Duration,
-    /// After a packet has arrived that was given up.
+    /// At least, after a packet has arrived that was given up.
     pub(super) wide: Duration,
+    /// At most.
+    pub(super) most: Duration,
+}
+
+impl Window {
+    /// Makes the window at least `least`, and twice the `longest` time by which a packet was late.
+    fn widen(&mut self, least: Duration, longest: Duration) {
+        let late = (2 * longest).min(self.most);
+        self.now = self.now.max(least).max(late);
+    }
 }
 
 impl Reordering {
@@ -80,14 +94,18 @@ impl Reordering {
     /// The window of an operation with this bound.
     pub(super) fn window(&self, t_b: Duration) -> Window {
         let longest = self.longest[0].max(self.longest[1]);
-        let now = match self.is_configured || !longest.is_zero() {
-            true => (t_b / self.share).max((2 * longest).min(t_b / MOST)),
-            false => Duration::ZERO,
+        let wide = t_b / if self.is_configured { WIDE } else { LEAST };
+        let mut window = Window {
+            now: Duration::ZERO,
+            wide,
+            most: t_b / MOST,
         };
-        Window {
-            now,
-            wide: now.max(t_b / WIDE),
+        if self.is_configured {
+            window.widen(t_b / self.share, longest);
+        } else if !longest.is_zero() {
+            window.widen(wide, longest);
         }
+        window
     }
 
     /// Notes the end of an operation with these phases, which may have `lost` overtaken packets.
@@ -160,7 +178,7 @@ pub(super) struct Order {
     /// By rank: packets that it sent after its last one of the phase.
     after: Vec<u16>,
     window: Window,
-    /// By rank. Empty until packets overtake each other.
+    /// By rank. Empty until a packet is given up, where no rank waits.
     overtaken: Vec<Overtaken>,
     /// Ranks with an [`Overtaken::due`], in the order of these times.
     due: VecDeque<(Time, u16)>,
@@ -236,9 +254,13 @@ impl Order {
     pub(super) fn tolerate(&mut self, window: Window) {
         self.window = window;
         if !window.now.is_zero() {
-            let ranks = self.after.len();
-            self.overtaken.resize(ranks, Overtaken::default());
+            self.keep();
         }
+    }
+
+    fn keep(&mut self) {
+        self.overtaken
+            .resize(self.after.len(), Overtaken::default());
     }
 
     pub(super) fn window(&self) -> Duration {
@@ -267,9 +289,10 @@ impl Order {
         end: u32,
         is_missing: impl FnOnce(Range<u32>) -> bool,
     ) -> bool {
-        let Some(overtaken) = self.overtaken.get_mut(usize::from(rank)) else {
+        if self.window.now.is_zero() {
             return true;
-        };
+        }
+        let overtaken = &mut self.overtaken[usize::from(rank)];
         let start = overtaken.end();
         let Overtaken {
             due,
@@ -294,6 +317,15 @@ impl Order {
             }
         }
         false
+    }
+
+    /// Notes that missing packets of `rank` at these positions were given up without a wait.
+    pub(super) fn gave_up(&mut self, now: Time, rank: u16, positions: Range<u32>) {
+        self.keep();
+        let Range { start, end } = positions;
+        let overtaken = &mut self.overtaken[usize::from(rank)];
+        overtaken.lost = Before { since: now, end };
+        overtaken.gap = Some(Gap { since: now, start });
     }
 
     /// Makes `rank` due a window after `last`, when the last packet arrived that overtakes its missing ones.
@@ -334,10 +366,9 @@ impl Order {
         if given_up {
             self.is_widened = true;
             self.longest = self.longest.max(SHORTEST);
-            self.tolerate(Window {
-                now: self.window.wide,
-                ..self.window
-            });
+            let mut window = self.window;
+            window.widen(window.wide, self.longest);
+            self.tolerate(window);
         }
     }
 }
@@ -359,7 +390,11 @@ mod tests {
     fn order(configured: u32, now: Duration) -> Order {
         let mut order = Order::default();
         order.reset(3, configured);
-        order.tolerate(Window { now, wide: 20 * MS });
+        order.tolerate(Window {
+            now,
+            wide: 20 * MS,
+            most: 30 * MS,
+        });
         order
     }
 
@@ -385,7 +420,7 @@ mod tests {
         order.arrived(at(23), 1, 9, false);
         assert_eq!(order.longest, Duration::ZERO);
         order.arrived(at(24), 1, 4, true);
-        assert_eq!((order.longest, order.window()), (22 * MS, 20 * MS));
+        assert_eq!((order.longest, order.window()), (22 * MS, 30 * MS));
     }
 
     /// A packet is lost early in a burst, and the last two are swapped.
@@ -439,8 +474,8 @@ mod tests {
     #[test]
     fn the_window_follows_late_packets_and_losses() {
         let now = |reordering: &Reordering| reordering.window(160 * MS).now.as_millis();
-        let mut reordering = Reordering::new(false);
-        assert_eq!(now(&reordering), 0);
+        let mut reordering = Reordering::new(true);
+        assert_eq!(now(&reordering), 40);
         end(&mut reordering, 6 * MS, false);
         assert_eq!(now(&reordering), 40);
         let mut lossy = || {
@@ -457,10 +492,33 @@ mod tests {
         // The first period, with its losses, ends four operations before the end of these.
         let windows = [period(MS), period(MS), period(Duration::ZERO)];
         assert_eq!(windows, [12, 40, 40], "a period without loss widens it");
-        let windows = [(); 2].map(|()| period(Duration::ZERO));
-        assert_eq!(windows, [0, 0], "packets keep the order again");
-        reordering.is_configured = true;
-        assert_eq!(now(&reordering), 40);
+    }
+
+    #[test]
+    fn where_nothing_is_configured_the_window_follows_late_packets() {
+        let mut reordering = Reordering::new(false);
+        let t_b = 256 * MS;
+        let mut after = |longest, operations| {
+            for _ in 0..operations {
+                end(&mut reordering, longest, true);
+            }
+            reordering.window(t_b).now
+        };
+        assert_eq!(after(Duration::ZERO, 1), Duration::ZERO);
+        assert_eq!(after(SHORTEST, 1), MS, "the least");
+        assert_eq!(after(6 * MS, 1), 12 * MS);
+        assert_eq!(after(MS, 100), 12 * MS);
+        assert_eq!(after(MS, 100), 2 * MS);
+        assert_eq!(after(100 * MS, 1), 128 * MS, "the most");
+        assert_eq!(after(Duration::ZERO, 2 * PERIOD), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_packet_that_was_given_up_at_once_shows_how_late_it_was() {
+        let mut order = order(0, Duration::ZERO);
+        order.gave_up(at(3), 1, 2..3);
+        order.arrived(at(15), 1, 2, true);
+        assert_eq!((order.longest, order.window()), (12 * MS, 24 * MS));
     }
 
     #[test]

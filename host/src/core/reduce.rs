@@ -358,21 +358,26 @@ impl Reduce {
             })
         };
         if self.order.overtakes(now, source, end, is_missing) {
-            self.passes(source, end, Sign::LaterPacket);
+            let positions = self.passed[usize::from(source)]..end;
+            if self.passes(source, end, Sign::LaterPacket) {
+                self.order.gave_up(now, source, positions);
+            }
         }
     }
 
-    /// Notes `sign` of every missing position of `source` before `end`.
-    fn passes(&mut self, source: u16, end: u32, sign: Sign) {
+    /// Notes `sign` of every missing position of `source` before `end`. Returns true if that ends the wait for one.
+    fn passes(&mut self, source: u16, end: u32, sign: Sign) -> bool {
         let passed = self.passed[usize::from(source)];
+        let mut ends_wait = false;
         for position in passed..end {
             let slot = self.rotations.of(source).slot(position, self.slots());
-            self.note(slot, source, sign);
+            ends_wait |= self.note(slot, source, sign).ends_wait;
         }
         self.passed[usize::from(source)] = passed.max(end);
         if end >= self.slots() {
             self.ending.insert(source);
         }
+        ends_wait
     }
 
     /// Notes an event that concerns the contribution of `source` to `slot`.

@@ -216,5 +216,6 @@ fn a_repeated_late_packet_does_not_lengthen_the_wait() {
         false => vec![Duration::ZERO],
     });
     let duration = steps(&mut network, 1..2)[0][0].duration;
-    assert!((T_B / 4..T_B / 3).contains(&duration), "{duration:?}");
+    // Twice the time by which the first copy was late.
+    assert!((T_B / 10..T_B / 8).contains(&duration), "{duration:?}");
 }

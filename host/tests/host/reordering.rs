@@ -13,12 +13,12 @@ const T_B: Duration = Duration::from_millis(20);
 const LEARNED_BY: u32 = 12;
 
 /// A network that delays each packet by up to `jitter`, without regard for their order.
-fn network(ranks: u16, jitter: Duration, seed: u64) -> Network {
+fn network(ranks: u16, t_b: Duration, jitter: Duration, seed: u64) -> Network {
     let mut network = Network::new(&Config {
         slot_bytes: 32,
         coding: Coding::Identity,
-        t_s: T_B * 3 / 5,
-        t_b: T_B,
+        t_s: t_b * 3 / 5,
+        t_b,
         ..config(ranks)
     });
     network.fifo = false;
@@ -56,7 +56,7 @@ proptest! {
         seed in any::<u64>(),
     ) {
         let jitter = Duration::from_micros(jitter);
-        let mut network = network(ranks, jitter, seed);
+        let mut network = network(ranks, T_B, jitter, seed);
         let buckets = powers(ranks, 1_000);
         let id = |step| OperationId { step, bucket: 0 };
         let mut falsely = 0;
@@ -153,6 +153,26 @@ fn losses_narrow_the_wait() {
         "{:?}",
         longest(&outcomes)
     );
+}
+
+/// Where packets overtake each other by microseconds, losses delay an operation about as little.
+#[test]
+fn slight_reordering_makes_no_loss_expensive() {
+    let jitter = Duration::from_micros(200);
+    let longest = |outcomes: &[Vec<Outcome>]| {
+        let durations = outcomes.iter().flatten().map(|outcome| outcome.duration);
+        durations.max().unwrap_or_default()
+    };
+    let mut network = network(4, 10 * T_B, jitter, 1);
+    let without_loss = longest(&steps(&mut network, 0..20));
+    network.faults = delays(jitter, 2, 0.02);
+    let outcomes = steps(&mut network, 20..60);
+    let dropped = network.scatter.dropped + network.gather.dropped;
+    let lost: u64 = outcomes.iter().map(|ranks| lost(ranks)).sum();
+    assert!((100..=dropped).contains(&lost), "{lost} of {dropped}");
+    let with_loss = longest(&outcomes);
+    let most = without_loss + 10 * jitter;
+    assert!(with_loss < most, "{with_loss:?} {without_loss:?}");
 }
 
 /// A loss in a burst of packets is known one window after the burst, before the learned t_S.

@@ -573,16 +573,18 @@ impl Network {
         let datagram = cut.as_ref().unwrap_or(datagram);
         for extra in fate {
             let last = &mut self.last_arrival[usize::from(from)][usize::from(to)];
-            let mut at = self.now + self.delay + extra;
-            if self.fifo {
-                at = at.max(*last);
-                *last = at;
-            }
+            let mut at = self.now + self.delay;
             if let Some(rate) = self.link_rate {
                 let free = &mut self.link_free[usize::from(to)];
                 let bits = 8 * (FRAME_OVERHEAD + datagram.len()) as u64;
                 at = at.max(*free) + Duration::from_nanos(bits * 1_000_000_000 / rate);
                 *free = at;
+            }
+            // Behind the link, whose queue would restore the order.
+            at = at + extra;
+            if self.fifo {
+                at = at.max(*last);
+                *last = at;
             }
             self.flights += 1;
             let (now, most) = &mut self.on_the_way[usize::from(to)];

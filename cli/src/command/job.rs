@@ -4,16 +4,16 @@ use crate::runtime::run_beside;
 use std::collections::HashSet;
 use std::process::ExitCode;
 use std::time::Duration;
-use ultima_console::input;
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result};
 use ultima_api::client::Client;
 use ultima_api::document::{self, OneOrAll, state};
 use ultima_api::v1 as api;
-use ultima_planner::job::{self, WrittenJob};
+use ultima_planner::job::JobSpec;
 
 use super::creation;
 use super::deletion;
+use super::desired::Files;
 use super::get;
 use super::jobs_of::{jobs_of, named};
 use super::membership;
@@ -42,10 +42,10 @@ pub struct Arguments {
 
 #[derive(clap::Subcommand)]
 enum Command {
-    /// Create a job from a file
+    /// Create the jobs in files
     ///
-    /// The controller commits the job, and then writes it to the switches. The job is ready when all of its switches have it;
-    /// members join only then. A job that can never fit is rejected, and nothing is done.
+    /// The controller commits the jobs, all or none, and then writes them to the switches. A job is ready when all of its
+    /// switches have it; members join only then. A job that can never fit is rejected, and nothing is done.
     #[command(after_help = concat!(
         "Examples:\n",
         "  ultima job create -f job.yaml --wait 60s\n",
@@ -66,7 +66,7 @@ enum Command {
     ))]
     Create {
         #[command(flatten)]
-        file: input::File,
+        files: Files,
         /// Wait at most TIME, such as 60s, until all members have joined; 0: do not wait for the switches either. After that
         /// time the job remains [default: wait at most 10s until the job is ready]
         #[arg(long, value_name = "TIME", value_parser = units::duration)]
@@ -148,7 +148,7 @@ enum Command {
 pub fn run(arguments: Arguments) -> Result<ExitCode> {
     // The file comes first: its errors need no controller.
     let written = match &arguments.command {
-        Command::Create { file, .. } => Some(only_one(file.path())?),
+        Command::Create { files, .. } => Some(files.read()?),
         _ => None,
     };
     // For the whole command.
@@ -164,8 +164,11 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         let mut exit = Exit::Success;
         let text = match arguments.command {
             Command::Create { output, .. } => {
-                let written = [written.expect("read above")];
-                let specs = written[0].request.jobs(rand::random());
+                let written = written.expect("read above");
+                let specs = written
+                    .iter()
+                    .flat_map(|it| it.request.jobs(rand::random()));
+                let specs: Vec<JobSpec> = specs.collect();
                 let mut jobs = creation::create(&client, &written, &specs, bound).await?;
                 let waited = async {
                     creation::ready(&client, &mut jobs, bound).await?;
@@ -274,19 +277,6 @@ pub async fn delete(
     let text = deleted.iter().map(Text::text).collect();
     output::print(&options.output.print(&OneOrAll::of(deleted), || text)?)?;
     all_found(unknown).context(HalfDone("not all jobs were deleted".to_owned()))
-}
-
-/// Reads a file that must have exactly one job.
-fn only_one(file: &std::path::Path) -> Result<WrittenJob> {
-    let name = input::name_of(file);
-    let jobs = job::parse_all(&input::read_text(file)?, &name)?;
-    let [job] = <[WrittenJob; 1]>::try_from(jobs).map_err(|jobs| {
-        let (second, jobs) = (jobs[1].place(), jobs.len());
-        anyhow!(
-            "{second}: {jobs} jobs in one file; `ultima job create` takes one, use `ultima apply -f` for several"
-        )
-    })?;
-    Ok(job)
 }
 
 /// The result of a command that does not work on grids; if `name` is a grid, the error says so.

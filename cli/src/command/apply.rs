@@ -1,6 +1,7 @@
 //! `ultima apply`: creates, changes and deletes jobs to match files.
 
 use std::collections::HashSet;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use ultima_controller::server::JOIN_WAIT;
 use ultima_planner::job::WrittenJob;
 
 use super::creation;
-use super::desired::{Compared, Files, compare};
+use super::desired::{self, Compared, compare};
 use super::wait::{self, Bound};
 use super::{deletion, outcome, refusal, resume};
 use crate::controller_address::ControllerAddress;
@@ -35,8 +36,12 @@ use ultima_console::units;
         ultima apply -f jobs.yaml --prune --dry-run\n  \
         ultima apply -f jobs.yaml --wait 120s")]
 pub struct Arguments {
-    #[command(flatten)]
-    files: Files,
+    /// YAML file with one or more jobs, as for `ultima job create`, or a folder of such files; `-` reads standard input.
+    /// Repeatable; `FILE` alone is the same
+    #[arg(short, long, value_name = "FILE", required_unless_present = "words")]
+    file: Vec<PathBuf>,
+    #[arg(value_name = "FILE", hide = true)]
+    words: Vec<PathBuf>,
     /// Also delete all jobs of the controller that no file names. Changes nothing if a job differs in a field that cannot change
     #[arg(long)]
     prune: bool,
@@ -62,7 +67,8 @@ struct Report<'a> {
 
 /// Runs the command.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let written = arguments.files.read()?;
+    let written = desired::read(&[&arguments.file[..], &arguments.words].concat())?;
+    desired::check_names(&written)?;
     crate::runtime::runtime()?.block_on(apply(arguments, &written))
 }
 

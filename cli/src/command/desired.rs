@@ -86,28 +86,6 @@ impl Compared {
     }
 }
 
-/// Files of jobs.
-#[derive(clap::Args)]
-pub struct Files {
-    /// YAML file with one or more jobs, or a folder of such files; `-` reads standard input. Repeatable; `FILE` alone is the same
-    #[arg(short, long, value_name = "FILE", required_unless_present = "words")]
-    file: Vec<PathBuf>,
-    #[arg(value_name = "FILE", hide = true)]
-    words: Vec<PathBuf>,
-}
-
-impl Files {
-    /// The jobs in the files.
-    ///
-    /// # Errors
-    /// As [`read`]; two jobs have one name.
-    pub fn read(&self) -> Result<Vec<WrittenJob>> {
-        let written = read(&[&self.file[..], &self.words].concat())?;
-        check_names(&written)?;
-        Ok(written)
-    }
-}
-
 /// The jobs of files. A folder stands for the YAML and JSON files in it.
 ///
 /// # Errors

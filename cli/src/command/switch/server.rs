@@ -104,7 +104,12 @@ impl Server {
                     true => code.to_string(),
                     false => said,
                 };
-                Exit::of_code(code).because(format!("{grpc}: {said}")).into()
+                let exit = match code {
+                    // Nothing was done: the port exists, for example.
+                    Code::AlreadyExists | Code::FailedPrecondition => Exit::InvalidInput,
+                    code => Exit::of_code(code),
+                };
+                exit.because(format!("{grpc}: {said}")).into()
             }
         }
     }

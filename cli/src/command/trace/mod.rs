@@ -16,7 +16,8 @@ mod scale;
 mod summary;
 mod svg;
 
-use std::fs;
+use std::fs::File;
+use std::io::Write as _;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
@@ -75,7 +76,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let operation = operation.input()?;
     if let Some(svg) = &arguments.svg {
         let place = || svg.display().to_string();
-        fs::write(svg, picture::draw(&operation)).with_context(place)?;
+        let mut file = File::create(svg).with_context(place).input()?;
+        let written = file.write_all(picture::draw(&operation).as_bytes());
+        written.with_context(place)?;
     }
     Ok(output::print(&summary::text(&operation))?)
 }

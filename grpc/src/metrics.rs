@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http_body_util::Full;
-use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use hyper::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 use tokio::sync::Semaphore;
 use tonic::body::Body;
@@ -107,9 +107,13 @@ fn response(
     kind: &'static str,
     text: impl Into<Bytes>,
 ) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::from(text.into()));
+    let text = text.into();
+    let length = HeaderValue::from(text.len());
+    let mut response = Response::new(Full::from(text));
     *response.status_mut() = status;
-    let kind = HeaderValue::from_static(kind);
-    response.headers_mut().insert(CONTENT_TYPE, kind);
+    let headers = response.headers_mut();
+    // The body that is in progress until it is sent does not say its length.
+    headers.insert(CONTENT_LENGTH, length);
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     response
 }

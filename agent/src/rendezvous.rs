@@ -51,6 +51,7 @@ pub fn meet(prober: &Prober, rank: u16, ranks: u16, bound: Duration) -> Result<V
     };
     let end = Instant::now() + bound;
     let mut pause = FIRST_PAUSE;
+    // Not a retry: each round sends the state that the packets received meanwhile have led to.
     loop {
         let mut hearing = heard(HEARING)?;
         hearing.extend(heard(MET)?);

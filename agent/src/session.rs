@@ -309,6 +309,7 @@ impl Session {
         context.held.add(&context.client, &self.membership);
         let (client, epochs) = (context.client.clone(), self.epochs.clone());
         self.attending = Some(tokio::spawn(async move {
+            // Not a retry of one call: a contact that ends without an error is opened again, too.
             loop {
                 let attended = client.attend(attendance.clone(), &mut probes, &mut follower);
                 match attended.await {

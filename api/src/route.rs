@@ -119,6 +119,7 @@ impl Route {
     async fn look(&self, hint: Option<String>, or_standby: bool) -> Result<Found, ClientError> {
         let deadline = Instant::now() + FIND;
         let mut hints = BTreeSet::from_iter(hint);
+        // Not a retry of one call: each round asks the controllers that the last one has named, too.
         loop {
             let candidates: BTreeSet<String> = (self.addresses.iter().cloned())
                 .chain(std::mem::take(&mut hints))

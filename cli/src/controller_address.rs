@@ -11,7 +11,7 @@ use ultima_grpc::tls::{ClientTls, IdentityFiles};
 use ultima_console::units;
 
 use crate::context::{self, Context};
-use crate::exit::Exit;
+use crate::exit::{Exit, InputErrors as _};
 
 /// The environment variable for `--controller`; `ultima lab exec` sets it.
 pub const VARIABLE: &str = "ULTIMA_CONTROLLER";
@@ -70,7 +70,8 @@ impl ControllerAddress {
             (Some(given), ..) => Ok(Some(given.clone())),
             (None, None, Ok(text)) => addresses(&text)
                 .map(Some)
-                .map_err(|why| anyhow!("invalid value '{text}' of {VARIABLE}: {why}")),
+                .map_err(|why| anyhow!("invalid value '{text}' of {VARIABLE}: {why}"))
+                .input(),
             _ => Ok(None),
         }
     }
@@ -81,7 +82,7 @@ impl ControllerAddress {
             return Ok(None);
         }
         let variable = env::var(CONTEXT).ok().filter(|name| !name.is_empty());
-        context::find(self.context.as_deref().or(variable.as_deref()))
+        context::find(self.context.as_deref().or(variable.as_deref())).input()
     }
 
     /// The address; several are separated by commas.
@@ -94,7 +95,8 @@ impl ControllerAddress {
         }
         match self.context()? {
             Some(Context { controller, .. }) => addresses(&controller)
-                .map_err(|why| anyhow!("`controller: {controller}` of a context: {why}")),
+                .map_err(|why| anyhow!("`controller: {controller}` of a context: {why}"))
+                .input(),
             None => Ok(DEFAULT_LISTEN.to_string()),
         }
     }
@@ -116,13 +118,13 @@ impl ControllerAddress {
         );
         match files {
             (None, None, None) => Ok(None),
-            (Some(ca), Some(cert), Some(key)) => Ok(Some(ClientTls::load(
-                &ca,
-                Some(&IdentityFiles { cert, key }),
-            )?)),
-            _ => bail!(
+            (Some(ca), Some(cert), Some(key)) => {
+                let files = IdentityFiles { cert, key };
+                ClientTls::load(&ca, Some(&files)).map(Some).input()
+            }
+            _ => bail!(Exit::InvalidInput.because(
                 "TLS needs all of --tls-ca, --tls-cert and --tls-key (ULTIMA_TLS_CA, ULTIMA_TLS_CERT, ULTIMA_TLS_KEY)"
-            ),
+            )),
         }
     }
 

@@ -9,6 +9,7 @@ use ultima_api::client::ClientError;
 use ultima_controller::server::ServeError;
 use ultima_lab::LabError;
 
+use ultima_console::error_line;
 use ultima_console::output::Unprinted;
 
 /// How a command ended.
@@ -16,7 +17,7 @@ use ultima_console::output::Unprinted;
 pub enum Exit {
     /// Success.
     Success,
-    /// The command found a problem, or failed after it started to act.
+    /// The command found a problem, or failed and may have done something.
     Failure,
     /// Invalid arguments or files; nothing was done.
     InvalidInput,
@@ -96,7 +97,7 @@ impl Exit {
         Ended { exit: self, reason }
     }
 
-    /// An error of a command that had begun to act. Its exit code is [`Failure`](Exit::Failure) unless it is known.
+    /// An error of a command that had begun to act: its exit code is [`Failure`](Exit::Failure), not [`InvalidInput`](Exit::InvalidInput).
     pub fn had_begun(error: impl Into<anyhow::Error>) -> anyhow::Error {
         let error = error.into();
         match Exit::of(&error) {
@@ -105,10 +106,14 @@ impl Exit {
         }
     }
 
-    /// The exit code of an error.
+    /// The exit code of an error: [`Failure`](Exit::Failure) unless the error says more.
     pub fn of(error: &anyhow::Error) -> Self {
+        Exit::known(error).unwrap_or(Exit::Failure)
+    }
+
+    fn known(error: &anyhow::Error) -> Option<Self> {
         if error.is::<HalfDone>() {
-            return Exit::Failure;
+            return Some(Exit::Failure);
         }
         let known = |cause: &(dyn std::error::Error + 'static)| {
             if let Some(SessionError::NotReady(_)) = cause.downcast_ref() {
@@ -135,7 +140,7 @@ impl Exit {
             let printed = cause.is::<Unprinted>().then_some(Exit::Failure);
             client.or(ours).or(serve).or(lab).or(printed)
         };
-        error.chain().find_map(known).unwrap_or(Exit::InvalidInput)
+        error.chain().find_map(known)
     }
 
     fn of_client(error: &ClientError) -> Self {
@@ -177,6 +182,7 @@ impl Exit {
                 Exit::Rejected
             }
             LabError::Gone { .. }
+            | LabError::File { .. }
             | LabError::Ip { .. }
             | LabError::Process { .. }
             | LabError::Stop { .. }
@@ -188,8 +194,7 @@ impl Exit {
             | LabError::Grpc { .. }
             | LabError::FrontPanel { .. }
             | LabError::Tls { .. }
-            | LabError::Fabric(_)
-            | LabError::File { .. } => Exit::InvalidInput,
+            | LabError::Fabric(_) => Exit::InvalidInput,
         }
     }
 
@@ -229,6 +234,27 @@ impl From<Exit> for ExitCode {
 pub struct Ended {
     exit: Exit,
     reason: String,
+}
+
+/// The errors of a command's arguments and files, before it acts.
+pub trait InputErrors<T> {
+    /// Gives an error the exit code [`InvalidInput`](Exit::InvalidInput), unless its own is known.
+    ///
+    /// # Errors
+    /// The same.
+    fn input(self) -> anyhow::Result<T>;
+}
+
+impl<T, E: Into<anyhow::Error>> InputErrors<T> for Result<T, E> {
+    fn input(self) -> anyhow::Result<T> {
+        self.map_err(|error| {
+            let error = error.into();
+            match Exit::known(&error) {
+                Some(_) => error,
+                None => (Exit::InvalidInput.because(error_line::one_line(&error))).into(),
+            }
+        })
+    }
 }
 
 /// The context of an error after which part of the work stays done. The exit code is then [`Failure`](Exit::Failure), whatever the cause.
@@ -290,9 +316,10 @@ mod tests {
         };
         let joined = anyhow::Error::from(SessionError::from(in_use));
         assert_eq!(Exit::of(&joined), Exit::Failure);
-        let ended = Exit::had_begun(anyhow::anyhow!("the switch ended").context("training"));
+        let refused = anyhow::Error::from(Exit::InvalidInput.because("no rank 9"));
+        let ended = Exit::had_begun(refused.context("training"));
         assert_eq!(Exit::of(&ended), Exit::Failure);
-        assert_eq!(ended.to_string(), "training: the switch ended");
+        assert_eq!(ended.to_string(), "training: no rank 9");
         let addresses = "a,b".into();
         let standing_by = anyhow::Error::from(ClientError::NoLeader { addresses });
         assert_eq!(Exit::of(&standing_by), Exit::Unavailable);
@@ -320,6 +347,16 @@ mod tests {
             assert_eq!(Exit::of(&error), exit);
             assert_eq!(format!("{error:#}"), "job train: h9");
         }
-        assert_eq!(Exit::of(&anyhow::anyhow!("a file")), Exit::InvalidInput);
+    }
+
+    #[test]
+    fn an_error_has_exit_code_2_only_if_it_is_of_the_input() {
+        let error = || Err::<(), _>(anyhow::anyhow!("not UTF-8").context("job.yaml"));
+        assert_eq!(Exit::of(&error().unwrap_err()), Exit::Failure);
+        let input = error().input().unwrap_err();
+        assert_eq!(Exit::of(&input), Exit::InvalidInput);
+        assert_eq!(input.to_string(), "job.yaml: not UTF-8");
+        let known = Err::<(), _>(Exit::NotFound.because("h9")).input();
+        assert_eq!(Exit::of(&known.unwrap_err()), Exit::NotFound);
     }
 }

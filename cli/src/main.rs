@@ -16,7 +16,7 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use ultima_console::error_line;
 
-use self::exit::Exit;
+use self::exit::{Exit, InputErrors as _};
 
 mod agent;
 mod bench;
@@ -80,7 +80,7 @@ fn main() -> ExitCode {
         true => Ok(()),
         false => log(),
     };
-    match log.and_then(|()| arguments.command.run()) {
+    match log.input().and_then(|()| arguments.command.run()) {
         Ok(code) => code,
         Err(error) => fail(&error),
     }

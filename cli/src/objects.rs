@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 
 use crate::command::desired;
+use crate::exit::InputErrors as _;
 use crate::names;
 use crate::which::Kind;
 use crate::which::Which;
@@ -31,7 +32,7 @@ impl Objects {
     /// The first word is neither a kind nor an object.
     pub fn of(which: &str, names: &[String]) -> Result<Self> {
         Ok(Objects {
-            which: Some(which.parse().map_err(anyhow::Error::msg)?),
+            which: Some(which.parse().map_err(anyhow::Error::msg).input()?),
             names: names.to_vec(),
             files: Vec::new(),
         })
@@ -42,6 +43,10 @@ impl Objects {
     /// # Errors
     /// The words do not fit together, or a file is invalid.
     pub fn by_kind(&self) -> Result<Vec<(Kind, Vec<String>)>> {
+        self.of_words().input()
+    }
+
+    fn of_words(&self) -> Result<Vec<(Kind, Vec<String>)>> {
         let Some(which) = &self.which else {
             let written = desired::read(&self.files)?;
             let names = written.iter().flat_map(|it| it.request.names());

@@ -14,6 +14,8 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::sync::mpsc::UnboundedSender;
 
+use crate::exit::Exit;
+
 /// The hidden option that makes a process of this binary die with its parent.
 pub const DIE_WITH_PARENT: &str = "--die-with-parent";
 
@@ -90,7 +92,9 @@ impl Server {
                 said = line;
             }
             child.wait().await?;
-            bail!("{name}: {}", said.strip_prefix("error: ").unwrap_or(&said));
+            let said = said.strip_prefix("error: ").unwrap_or(&said);
+            // It ended before it listened: nothing was done.
+            bail!(Exit::InvalidInput.because(format!("{name}: {said}")));
         };
         let address = address.to_owned();
         // Passes later messages on to the user.

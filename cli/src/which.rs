@@ -32,7 +32,7 @@ impl Kind {
     /// The kinds of `get all`.
     pub const ALL: [Kind; 4] = [Kind::Jobs, Kind::Switches, Kind::Hosts, Kind::Links];
 
-    /// What an object is called, as in `job/train`.
+    /// The kind's name before an object's name, as in `job/train`.
     pub fn singular(self) -> &'static str {
         match self {
             Kind::Jobs => "job",

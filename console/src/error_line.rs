@@ -35,7 +35,7 @@ pub fn refuse(error: &clap::Error, fail: impl FnOnce(&anyhow::Error) -> ExitCode
 }
 
 /// Joins an error and its causes, without causes that the text before already contains.
-fn one_line(error: &anyhow::Error) -> String {
+pub fn one_line(error: &anyhow::Error) -> String {
     error
         .chain()
         .fold(String::new(), |line, cause| match cause.to_string() {

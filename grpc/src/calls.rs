@@ -50,7 +50,7 @@ impl CallLimits {
                     Ok(received) => received,
                     Err(status) => return Ok(status.into_http()),
                 };
-                // Nobody closes the semaphore.
+                // The semaphore is never closed.
                 let _place = places.acquire().await;
                 call(request).await
             });

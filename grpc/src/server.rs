@@ -5,7 +5,6 @@ use std::future::poll_fn;
 use std::io;
 use std::net::IpAddr;
 use std::pin::pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -16,12 +15,16 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
-use tonic::Status;
-use tonic::codegen::{Bytes, Service as _, StdError};
-use tonic::service::Routes;
+use tonic::codegen::{Bytes, StdError};
+#[cfg(feature = "server")]
+use {
+    std::sync::Arc,
+    tokio::sync::Semaphore,
+    tonic::{Status, codegen::Service as _, service::Routes},
+};
 
 pub use hyper::body::Incoming;
 pub use tokio_rustls::rustls::ServerConnection as TlsSession;
@@ -31,6 +34,9 @@ use crate::tls::{FileStates, ServerTls, TlsAcceptor, TlsError};
 
 /// Most streams of one HTTP/2 connection: a client watches many jobs over one.
 const STREAMS: u32 = 1 << 10;
+
+/// The longest head of a request, of connections with one request.
+const HEAD: usize = 8 << 10;
 
 /// Pause after a connection could not be accepted.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -55,12 +61,14 @@ pub trait Serve: Clone + Send + Sync + 'static {
 }
 
 /// gRPC services without access control. Requests have their [`Origin`](crate::fair::Origin) among their extensions.
+#[cfg(feature = "server")]
 #[derive(Clone)]
 pub struct Services {
     routes: Routes,
     calls: usize,
 }
 
+#[cfg(feature = "server")]
 impl Services {
     /// Returns these services. They serve `calls` calls of one connection at once; others wait.
     pub fn new(routes: Routes, calls: usize) -> Self {
@@ -68,6 +76,7 @@ impl Services {
     }
 }
 
+#[cfg(feature = "server")]
 impl Serve for Services {
     /// Room for the calls of a connection.
     type Client = Arc<Semaphore>;
@@ -87,7 +96,7 @@ impl Serve for Services {
             return Status::unavailable("the connection has ended; connect again").into_http();
         };
         request.extensions_mut().insert(peer.origin());
-        // Nobody closes the semaphore.
+        // The semaphore is never closed.
         let _permit = room.acquire().await;
         let Ok(answer) = self.routes.call(request).await;
         answer.map(|body| Self::Body::new(in_progress.until_sent(body)))
@@ -327,6 +336,9 @@ impl<S: Serve> Connection<S> {
             .timer(TokioTimer::new())
             .keep_alive(!one_request)
             .header_read_timeout(place.idle());
+        if one_request {
+            builder.http1().max_buf_size(HEAD);
+        }
         (builder.http2())
             .timer(TokioTimer::new())
             .max_concurrent_streams(STREAMS)

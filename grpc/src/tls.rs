@@ -1,6 +1,6 @@
 //! TLS: certificate and key files, and configurations of clients and servers.
 
-#[cfg(feature = "server")]
+#[cfg(feature = "http")]
 pub use tokio_rustls::TlsAcceptor;
 
 use std::error::Error;
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
-#[cfg(feature = "server")]
+#[cfg(feature = "http")]
 use {
     std::sync::Arc,
     tokio_rustls::rustls::server::WebPkiClientVerifier,
@@ -37,7 +37,7 @@ pub enum TlsError {
     Content {
         /// The file.
         path: PathBuf,
-        /// What is wrong, and what was expected.
+        /// The problem, and what was expected.
         what: String,
     },
     /// Certificate and key do not match.
@@ -47,7 +47,7 @@ pub enum TlsError {
         cert: PathBuf,
         /// The key's file.
         key: PathBuf,
-        /// What is wrong.
+        /// The problem.
         what: String,
     },
 }
@@ -134,7 +134,7 @@ impl ClientTls {
 }
 
 /// The files of a server that speaks TLS only, all in PEM format.
-#[cfg(feature = "server")]
+#[cfg(feature = "http")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerTls {
     /// The server's certificate and key.
@@ -145,11 +145,11 @@ pub struct ServerTls {
 }
 
 /// The states of files: two are equal if no file was replaced or written in between.
-#[cfg(feature = "server")]
+#[cfg(feature = "http")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileStates(Vec<Option<[i64; 4]>>);
 
-#[cfg(feature = "server")]
+#[cfg(feature = "http")]
 impl ServerTls {
     /// The present states of the files.
     pub fn states(&self) -> FileStates {

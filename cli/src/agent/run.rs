@@ -25,7 +25,7 @@ use super::operations::{self, Work};
 use super::options::Options;
 use super::report::Report;
 use super::verdict;
-use crate::exit::Exit;
+use crate::exit::{Exit, InputErrors as _};
 use crate::text::Text;
 use ultima_console::output;
 
@@ -35,9 +35,11 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     let settings = options.settings();
     settings
         .apply(Config::new(1, 1, 0, 2, 0, options.deadline))
-        .validate()?;
+        .validate()
+        .input()?;
     if let Some(path) = &options.trace {
-        File::create(path).with_context(|| path.display().to_string())?;
+        let created = File::create(path).with_context(|| path.display().to_string());
+        created.input()?;
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
@@ -65,17 +67,22 @@ async fn work(options: &Options, held: Held) -> Result<ExitCode> {
     let target = JobOrGrid::find(&client, name).await?;
     if let JobOrGrid::Grid { .. } = target {
         if options.trace.is_some() {
-            bail!("--trace works with a single job, but {name} is a grid; remove the option");
+            bail!(Exit::InvalidInput.because(format!(
+                "--trace works with a single job, but {name} is a grid; remove the option"
+            )));
         }
         if options.recycle {
-            bail!("--recycle works with a single job, but {name} is a grid; remove the option");
+            bail!(Exit::InvalidInput.because(format!(
+                "--recycle works with a single job, but {name} is a grid; remove the option"
+            )));
         }
     }
     let host = match &options.host {
         Some(host) => host.clone(),
         None => target
             .own_host()
-            .with_context(|| format!("job {name} needs --host"))?,
+            .with_context(|| format!("job {name} needs --host"))
+            .input()?,
     };
     let metrics = Arc::new(Metrics::default());
     let exporter = match options.metrics {
@@ -246,7 +253,9 @@ fn warn_of_slow_rate(session: &Session, options: &Options) {
 
 async fn export(address: SocketAddr, metrics: Arc<Metrics>) -> Result<Exporter> {
     let exporter = Exporter::serve(address, metrics).await;
-    let exporter = exporter.with_context(|| format!("--metrics {address}"))?;
+    let exporter = exporter
+        .with_context(|| format!("--metrics {address}"))
+        .input()?;
     eprintln!("metrics at http://{}/metrics", exporter.address());
     Ok(exporter)
 }

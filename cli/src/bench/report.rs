@@ -29,7 +29,7 @@ const PLACE: &str = "/*DATA*/null";
 /// Bytes by which a frame of Ethernet, without its checksum, is longer than an MTU, and UDP's payload shorter.
 const ETHERNET: f64 = 14.0;
 const IP_AND_UDP: f64 = 28.0;
-/// What Open MPI needs, by its names in the versions.
+/// The packages that Open MPI needs, by their names in the versions.
 const MPI: [&str; 2] = ["mpirun", "mpi4py"];
 /// Training steps before those that count as iterations.
 const FIRST_STEPS: usize = 10;
@@ -45,7 +45,7 @@ pub struct Report {
     machine: Machine,
     versions: BTreeMap<String, String>,
     settings: Settings,
-    /// What was left out, and why.
+    /// The measurements that were left out, and why.
     notes: Vec<String>,
     /// True if a lab ended early.
     failed: bool,
@@ -64,7 +64,7 @@ struct Machine {
     cpu: String,
     cores: usize,
     kernel: String,
-    /// Of the minute before the start.
+    /// The load average of the minute before the start.
     load: String,
 }
 
@@ -106,7 +106,7 @@ pub struct Cell {
     methods: Vec<Measured>,
 }
 
-/// What was measured of a method.
+/// The measurements of a method.
 #[derive(Clone, Serialize)]
 pub struct Measured {
     pub method: Method,

@@ -20,7 +20,7 @@ use super::report::{self, Cell, Measured, Report, Trained, Training};
 use super::statistics::p50;
 use super::tail::Calibration;
 use super::workers::{Ran, SILENCE, Stage, Workers, operations, slowest, slowest_of};
-use crate::exit::Exit;
+use crate::exit::{Exit, InputErrors as _};
 use ultima_console::output;
 
 /// Operations before those that count: Ultima learns its bounds, TCP its window.
@@ -46,8 +46,10 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         return Err(LabError::NotRoot.into());
     }
     let plan = Plan::new(options);
-    let versions = versions(options)?;
-    std::fs::create_dir_all(&options.out).with_context(|| options.out.display().to_string())?;
+    let versions = versions(options).input()?;
+    let out = &options.out;
+    let created = std::fs::create_dir_all(out).with_context(|| out.display().to_string());
+    created.input()?;
     let mut report = Report::new(options, &plan, versions);
     let bar = progress_bar(&plan);
     let runtime = crate::runtime::runtime()?;
@@ -187,7 +189,7 @@ async fn measure(
         budget.labs -= 1;
         let measured = measure_lab(options, plan, lab, &mut budget, scene, report, bar).await;
         if let Err(error) = measured {
-            // What was measured is worth a report.
+            // The cells measured before are worth a report.
             if report.cells.is_empty() {
                 return Err(error);
             }
@@ -357,7 +359,7 @@ async fn leave(bed: &mut Bed, workers: &mut Workers) -> Result<()> {
     bed.delete_jobs().await
 }
 
-/// What a cell measures.
+/// The subject of a cell.
 struct Subject<'a> {
     bytes: u64,
     methods: &'a [Method],

@@ -16,6 +16,7 @@ use rcgen::{
 use ultima_api::identity::{Identity, Role};
 use ultima_api::is_name;
 
+use crate::exit::{Exit, InputErrors as _};
 use ultima_console::output;
 
 /// The file of the authority's certificate, which every machine gets.
@@ -71,7 +72,7 @@ struct Init {
   ultima certs issue agent h1
   ultima certs issue viewer dashboard --days 30")]
 struct Issue {
-    /// What its holder may do: an operator everything, an agent join from its host, a viewer read, a controller serve
+    /// Its holder's rights: an operator may do everything, an agent join from its host, a viewer read, a controller serve
     #[arg(value_parser = role())]
     role: Role,
     /// Its holder's name; an agent's is its host's name in the fabric
@@ -132,7 +133,7 @@ fn init(init: &Init) -> Result<()> {
         .recursive(true)
         .mode(0o700)
         .create(folder);
-    made.with_context(|| folder.display().to_string())?;
+    made.with_context(|| folder.display().to_string()).input()?;
     let key = KeyPair::generate()?;
     let pem = authority(init.days).self_signed(&key)?.pem();
     init.files.write(CA, CA_KEY, &pem, &key.serialize_pem())
@@ -151,9 +152,10 @@ fn issue(issue: &Issue) -> Result<()> {
         })
     };
     // Clients need it, too.
-    read(CA)?;
-    let key = KeyPair::from_pem(&read(CA_KEY)?);
-    let key = key.map_err(|error| anyhow!("{}: {error}", folder.join(CA_KEY).display()))?;
+    read(CA).input()?;
+    let key = KeyPair::from_pem(&read(CA_KEY).input()?);
+    let key = key.map_err(|error| anyhow!("{}: {error}", folder.join(CA_KEY).display()));
+    let key = key.input()?;
     let issuer = Issuer::new(authority(issue.days), key);
 
     let identity = Identity {
@@ -161,7 +163,9 @@ fn issue(issue: &Issue) -> Result<()> {
         name: issue.name.clone(),
     };
     if identity.role != Role::Controller && !issue.address.is_empty() {
-        bail!("--address is for controllers; clients do not connect to {identity}: leave it out");
+        bail!(Exit::InvalidInput.because(format!(
+            "--address is for controllers; clients do not connect to {identity}: leave it out"
+        )));
     }
     let key = KeyPair::generate()?;
     let certificate = holder(&identity, &issue.address, issue.days)?.signed_by(&key, &issuer)?;
@@ -188,8 +192,8 @@ fn authority(days: u32) -> CertificateParams {
 /// The certificate of a role's holder, which clients reach at `addresses`.
 fn holder(identity: &Identity, addresses: &[String], days: u32) -> Result<CertificateParams> {
     let params = CertificateParams::new(addresses.to_vec());
-    let mut params =
-        params.map_err(|error| anyhow!("--address {}: {error}", addresses.join(",")))?;
+    let params = params.map_err(|error| anyhow!("--address {}: {error}", addresses.join(",")));
+    let mut params = params.input()?;
     params.distinguished_name = named(&identity.to_string());
     let uri: Ia5String = identity.uri().try_into()?;
     params.subject_alt_names.push(SanType::URI(uri));
@@ -224,7 +228,10 @@ impl Files {
         if !self.force
             && let Some(path) = paths.iter().find(|path| path.symlink_metadata().is_ok())
         {
-            bail!("{} exists; pass --force to overwrite it", path.display());
+            let path = path.display();
+            bail!(
+                Exit::InvalidInput.because(format!("{path} exists; pass --force to overwrite it"))
+            );
         }
         for (path, text) in paths.iter().zip([key_pem, pem]) {
             write(path, text).with_context(|| path.display().to_string())?;

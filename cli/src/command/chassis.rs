@@ -11,7 +11,7 @@ use ultima_planner::fabric::Switch;
 use ultima_planner::{chassis, fabric};
 
 use crate::controller_address::ControllerAddress;
-use crate::exit::Exit;
+use crate::exit::{Exit, InputErrors as _};
 use ultima_console::output;
 
 /// Generate the port configuration of a switch, or push it to Stratum
@@ -54,7 +54,7 @@ pub fn run(options: &Options, at: &ControllerAddress) -> Result<ExitCode> {
         return push_by_controller(at, &options.switch);
     };
     let name = input::name_of(file);
-    let fabric = fabric::parse(&input::read_text(file)?, &name)?;
+    let fabric = fabric::parse(&input::read_text(file).input()?, &name).input()?;
     let id = fabric.switch_called(&options.switch);
     let id = id.map_err(|error| Exit::NotFound.because(format!("{name}: {error}")))?;
     let switch = fabric.switch(id);
@@ -62,8 +62,8 @@ pub fn run(options: &Options, at: &ControllerAddress) -> Result<ExitCode> {
         return push(switch);
     }
     let text = match options.software {
-        Software::Stratum => text::print(&chassis::stratum(switch)?),
-        Software::Ucli => chassis::ucli(switch)?,
+        Software::Stratum => text::print(&chassis::stratum(switch).input()?),
+        Software::Ucli => chassis::ucli(switch).input()?,
     };
     output::print(&text)?;
     Ok(ExitCode::SUCCESS)
@@ -91,6 +91,6 @@ fn push(switch: &Switch) -> Result<ExitCode> {
             bail!(Exit::Unavailable.because(error.to_string()))
         }
         Err(error @ PushError::Refused { .. }) => bail!(Exit::Failure.because(error.to_string())),
-        Err(PushError::Chassis(error)) => Err(error.into()),
+        Err(PushError::Chassis(error)) => Err(error).input(),
     }
 }

@@ -7,6 +7,7 @@ use clap::CommandFactory;
 use clap_complete::CompleteEnv;
 use clap_complete::env::Shells;
 
+use crate::exit::InputErrors as _;
 use ultima_console::output;
 
 /// The environment variable with which a shell's script asks the program to complete a line.
@@ -55,6 +56,7 @@ pub struct ManArguments {
 /// Writes the pages.
 pub fn write_man_pages(arguments: &ManArguments) -> Result<()> {
     let folder = &arguments.folder;
-    clap_mangen::generate_to(crate::Arguments::command(), folder)
-        .with_context(|| folder.display().to_string())
+    let place = || folder.display().to_string();
+    std::fs::read_dir(folder).with_context(place).input()?;
+    clap_mangen::generate_to(crate::Arguments::command(), folder).with_context(place)
 }

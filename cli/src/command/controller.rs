@@ -17,7 +17,7 @@ use ultima_planner::program::Program;
 
 use super::controller_state::{State, default_file};
 use super::controller_status;
-use crate::exit::Exit;
+use crate::exit::{Exit, InputErrors as _};
 use crate::process;
 use ultima_console::{output, units};
 
@@ -183,51 +183,7 @@ fn serve(serve: Serve) -> Result<()> {
     if serve.die_with_parent {
         process::die_with_parent()?;
     }
-    let fabric = fabric::parse(
-        &input::read_text(&serve.fabric)?,
-        &input::name_of(&serve.fabric),
-    )?;
-    let mut config = match &serve.program {
-        None => Config::new(fabric)?,
-        Some(program) => {
-            let program = Program::load(program, serve.p4info.as_deref())?;
-            Config::with_program(fabric, program)
-        }
-    };
-    config.listen = serve.listen.clone();
-    config.metrics = serve.metrics;
-    config.insecure = serve.insecure;
-    let files =
-        (serve.tls_cert.clone().zip(serve.tls_key.clone())).zip(serve.tls_client_ca.clone());
-    config.tls = files.map(|((cert, key), client_ca)| ServerTls {
-        identity: IdentityFiles { cert, key },
-        client_ca: Some(client_ca),
-    });
-    config.startup_timeout = serve.startup_timeout.unwrap_or(config.startup_timeout);
-    if serve.audit_every < MIN_AUDIT {
-        bail!(
-            "--audit-every {:?}: expected 100ms or more, such as 30s",
-            serve.audit_every
-        );
-    }
-    config.audit_every = serve.audit_every;
-    config.repair = !serve.no_repair;
-    config.take_over = serve.take_over;
-    config.replace_pipeline = serve.replace_pipeline;
-    config.agent_rate = serve.agent_rate;
-    config.jobs_per_client = serve.jobs_per_client;
-    let cluster = match serve.state.clone() {
-        Some(State::Etcd(cluster)) => Some(with_access(*cluster, &serve)?),
-        state => {
-            serve.refuse_etcd_options()?;
-            config.state = match state {
-                None => Some(default_file(&serve.fabric)?),
-                Some(State::File(file)) => Some(file),
-                Some(State::Memory | State::Etcd(_)) => None,
-            };
-            None
-        }
-    };
+    let (config, cluster) = serve.config().input()?;
     // Every member has a connection.
     if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
         // Without it there is less room; a soft limit may become the hard one in any process.
@@ -266,6 +222,56 @@ fn serve(serve: Serve) -> Result<()> {
 }
 
 impl Serve {
+    /// The configuration of the controller, and of etcd if it has the jobs.
+    fn config(&self) -> Result<(Config, Option<etcd::Config>)> {
+        let fabric = fabric::parse(
+            &input::read_text(&self.fabric)?,
+            &input::name_of(&self.fabric),
+        )?;
+        let mut config = match &self.program {
+            None => Config::new(fabric)?,
+            Some(program) => {
+                let program = Program::load(program, self.p4info.as_deref())?;
+                Config::with_program(fabric, program)
+            }
+        };
+        config.listen = self.listen.clone();
+        config.metrics = self.metrics;
+        config.insecure = self.insecure;
+        let files =
+            (self.tls_cert.clone().zip(self.tls_key.clone())).zip(self.tls_client_ca.clone());
+        config.tls = files.map(|((cert, key), client_ca)| ServerTls {
+            identity: IdentityFiles { cert, key },
+            client_ca: Some(client_ca),
+        });
+        config.startup_timeout = self.startup_timeout.unwrap_or(config.startup_timeout);
+        if self.audit_every < MIN_AUDIT {
+            bail!(
+                "--audit-every {:?}: expected 100ms or more, such as 30s",
+                self.audit_every
+            );
+        }
+        config.audit_every = self.audit_every;
+        config.repair = !self.no_repair;
+        config.take_over = self.take_over;
+        config.replace_pipeline = self.replace_pipeline;
+        config.agent_rate = self.agent_rate;
+        config.jobs_per_client = self.jobs_per_client;
+        let cluster = match self.state.clone() {
+            Some(State::Etcd(cluster)) => Some(with_access(*cluster, self)?),
+            state => {
+                self.refuse_etcd_options()?;
+                config.state = match state {
+                    None => Some(default_file(&self.fabric)?),
+                    Some(State::File(file)) => Some(file),
+                    Some(State::Memory | State::Etcd(_)) => None,
+                };
+                None
+            }
+        };
+        Ok((config, cluster))
+    }
+
     /// Refuses options that have no effect without etcd.
     fn refuse_etcd_options(&self) -> Result<()> {
         let given = [

@@ -43,14 +43,14 @@ struct Document {
 
 #[derive(Serialize)]
 struct Status {
-    /// Of a leader: the revision of etcd that elected it; 0 if it shares no store.
+    /// The revision of etcd that elected a leader; 0 if it shares no store.
     #[serde(skip_serializing_if = "Option::is_none")]
     revision: Option<u64>,
     switches: u32,
-    /// Of a leader: switches that it leads.
+    /// The number of switches that a leader leads.
     #[serde(skip_serializing_if = "Option::is_none")]
     switches_led: Option<u32>,
-    /// Of a standby: the address of its leader.
+    /// The address of a standby's leader.
     #[serde(skip_serializing_if = "String::is_empty")]
     leader: String,
 }

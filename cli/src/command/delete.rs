@@ -9,6 +9,7 @@ use super::deletion::Options;
 use super::desired;
 use super::job::delete;
 use crate::controller_address::ControllerAddress;
+use crate::exit::InputErrors as _;
 use crate::names;
 use crate::objects::Objects;
 use crate::runtime::run_beside;
@@ -64,7 +65,7 @@ impl Arguments {
 
 /// Runs the command.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let names = arguments.names()?;
+    let names = arguments.names().input()?;
     run_beside(async {
         let client = arguments.at.connect().await?;
         let names = (!arguments.all).then_some(&names[..]);

@@ -12,6 +12,8 @@ use ultima_planner::job::{self, Gather, JobRequest, JobSpec, WrittenJob};
 
 use ultima_api::document::{Action, Applied};
 
+use crate::exit::{Exit, InputErrors as _};
+
 /// A job to change: it differs from its file only in fields that can change.
 pub struct Changed {
     pub name: String,
@@ -91,11 +93,9 @@ impl Compared {
 pub fn read(files: &[PathBuf]) -> Result<Vec<WrittenJob>> {
     let mut written = Vec::new();
     for path in files {
-        for file in in_folder(path)? {
-            written.extend(job::parse_all(
-                &input::read_text(&file)?,
-                &input::name_of(&file),
-            )?);
+        for file in in_folder(path).input()? {
+            let text = input::read_text(&file).input()?;
+            written.extend(job::parse_all(&text, &input::name_of(&file)).input()?);
         }
     }
     Ok(written)
@@ -132,10 +132,10 @@ pub fn check_names(written: &[WrittenJob]) -> Result<()> {
     for written in written {
         for name in written.request.names() {
             if let Some(name) = names.replace(name) {
-                bail!(
+                bail!(Exit::InvalidInput.because(format!(
                     "{}: name: duplicate job {name}; job names must be unique",
                     written.place_of("name"),
-                );
+                )));
             }
         }
     }
@@ -255,7 +255,7 @@ fn members(spec: &JobSpec, job: &api::Job) -> Option<Differs> {
     differs("members", list(&hosts), list(&wanted))
 }
 
-/// The differences in fields that cannot change, besides members.
+/// The differences in fields that cannot change, except members.
 fn differences(spec: &JobSpec, seed: Option<u64>, job: &api::Job) -> Vec<Differs> {
     let gather = |gather| match gather {
         Gather::Multicast => "multicast".to_owned(),

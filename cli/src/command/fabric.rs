@@ -24,7 +24,7 @@ use super::resume::asked;
 use super::wait::{self, Bound};
 use super::{dot, outcome, refusal};
 use crate::controller_address::ControllerAddress;
-use crate::exit::Exit;
+use crate::exit::{Exit, InputErrors as _};
 use crate::listing::listing;
 use crate::text::{self, Text};
 use crate::which::Kind;
@@ -183,10 +183,11 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
     {
         let program = program.as_deref();
         let load = |program| Program::load(program, p4info.as_deref());
-        return check(file.path(), program.map(load).transpose()?, *output);
+        let program = program.map(load).transpose().input()?;
+        return check(file.path(), program, *output).input();
     }
     let planned = match &arguments.command {
-        Command::Plan { file, without, .. } => Some(Planned::read(file.path(), without)?),
+        Command::Plan { file, without, .. } => Some(Planned::read(file.path(), without).input()?),
         _ => None,
     };
     crate::runtime::runtime()?.block_on(async {
@@ -244,6 +245,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
                     Some(_) => asked(&client, sync).await?,
                     None => sync(&client).await?,
                 };
+                // Not a retry of a failed request: each answer adds to the result.
                 let is_repaired = |it: &api::SwitchDiff| it.problem.is_empty();
                 while !switches.iter().all(is_repaired) && Instant::now() < end {
                     sleep(SYNC_RETRY).await;

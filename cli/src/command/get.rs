@@ -7,6 +7,7 @@ use ultima_api::client::Client;
 
 use super::events;
 use crate::controller_address::ControllerAddress;
+use crate::exit::Exit;
 use crate::listing::listing;
 use crate::objects::Objects;
 use crate::runtime::run_beside;
@@ -49,7 +50,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             return show(&client, *kind, names, view).await;
         }
         if view.is_watch() {
-            bail!("--watch: needs objects of one kind");
+            bail!(Exit::InvalidInput.because("--watch: needs objects of one kind"));
         }
         let mut listings = Vec::new();
         let mut unknown = Vec::new();

@@ -2,6 +2,7 @@
 
 use crate::runtime::run_beside;
 use std::collections::HashSet;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 use ultima_console::input;
@@ -10,17 +11,18 @@ use anyhow::{Context as _, Result, anyhow};
 use ultima_api::client::Client;
 use ultima_api::document::{self, OneOrAll, state};
 use ultima_api::v1 as api;
-use ultima_planner::job::{self, WrittenJob};
+use ultima_planner::job::{self, JobSpec, WrittenJob};
 
 use super::creation;
 use super::deletion;
+use super::desired::check_names;
 use super::get;
 use super::jobs_of::{jobs_of, named};
 use super::membership;
 use super::telemetry::{UNREACHABLE, unreachable};
 use super::wait::{self, Bound, conditions};
 use crate::controller_address::ControllerAddress;
-use crate::exit::{Exit, HalfDone};
+use crate::exit::{Exit, HalfDone, InputErrors as _};
 use crate::names;
 use crate::text::Text;
 use crate::view::{View, all_found, unknown_names};
@@ -42,10 +44,10 @@ pub struct Arguments {
 
 #[derive(clap::Subcommand)]
 enum Command {
-    /// Create a job from a file
+    /// Create a job from a file, or several jobs from as many files
     ///
-    /// The controller commits the job, and then writes it to the switches. The job is ready when all of its switches have it;
-    /// members join only then. A job that can never fit is rejected, and nothing is done.
+    /// The controller commits the jobs, all or none, and then writes them to the switches. A job is ready when all of its
+    /// switches have it; members join only then. A job that can never fit is rejected, and nothing is done.
     #[command(after_help = concat!(
         "Examples:\n",
         "  ultima job create -f job.yaml --wait 60s\n",
@@ -65,8 +67,16 @@ enum Command {
         "                              # and per position in groups (NAME.column0, ...); default: none"
     ))]
     Create {
-        #[command(flatten)]
-        file: input::File,
+        /// YAML file; `-` reads standard input. Repeatable; `FILE` alone is the same
+        #[arg(
+            short,
+            long = "file",
+            value_name = "FILE",
+            required_unless_present = "words"
+        )]
+        files: Vec<PathBuf>,
+        #[arg(value_name = "FILE", hide = true)]
+        words: Vec<PathBuf>,
         /// Wait at most TIME, such as 60s, until all members have joined; 0: do not wait for the switches either. After that
         /// time the job remains [default: wait at most 10s until the job is ready]
         #[arg(long, value_name = "TIME", value_parser = units::duration)]
@@ -148,7 +158,9 @@ enum Command {
 pub fn run(arguments: Arguments) -> Result<ExitCode> {
     // The file comes first: its errors need no controller.
     let written = match &arguments.command {
-        Command::Create { file, .. } => Some(only_one(file.path())?),
+        Command::Create { files, words, .. } => {
+            Some(one_of_each(files.iter().chain(words)).input()?)
+        }
         _ => None,
     };
     // For the whole command.
@@ -164,8 +176,11 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         let mut exit = Exit::Success;
         let text = match arguments.command {
             Command::Create { output, .. } => {
-                let written = [written.expect("read above")];
-                let specs = written[0].request.jobs(rand::random());
+                let written = written.expect("read above");
+                let specs = written
+                    .iter()
+                    .flat_map(|it| it.request.jobs(rand::random()));
+                let specs: Vec<JobSpec> = specs.collect();
                 let mut jobs = creation::create(&client, &written, &specs, bound).await?;
                 let waited = async {
                     creation::ready(&client, &mut jobs, bound).await?;
@@ -276,8 +291,16 @@ pub async fn delete(
     all_found(unknown).context(HalfDone("not all jobs were deleted".to_owned()))
 }
 
-/// Reads a file that must have exactly one job.
-fn only_one(file: &std::path::Path) -> Result<WrittenJob> {
+/// Reads files that must have exactly one job each.
+fn one_of_each<'a>(files: impl Iterator<Item = &'a PathBuf>) -> Result<Vec<WrittenJob>> {
+    let jobs = files
+        .map(|file| only_one(file))
+        .collect::<Result<Vec<_>>>()?;
+    check_names(&jobs)?;
+    Ok(jobs)
+}
+
+fn only_one(file: &Path) -> Result<WrittenJob> {
     let name = input::name_of(file);
     let jobs = job::parse_all(&input::read_text(file)?, &name)?;
     let [job] = <[WrittenJob; 1]>::try_from(jobs).map_err(|jobs| {

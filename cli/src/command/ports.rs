@@ -1,5 +1,6 @@
 //! `ultima fabric ports`: the front-panel ports of a fabric file and their device ports.
 
+use crate::exit::InputErrors as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use ultima_console::input;
@@ -43,7 +44,8 @@ struct PortDocument {
 /// Runs the command.
 pub fn run(options: &Options) -> Result<ExitCode> {
     let name = input::name_of(&options.file);
-    let fabric = fabric::parse(&input::read_text(&options.file)?, &name)?;
+    let text = input::read_text(&options.file).input()?;
+    let fabric = fabric::parse(&text, &name).input()?;
     let ports: Vec<PortDocument> = fabric
         .switch_ids()
         .flat_map(|id| ports_of(&fabric, id))

@@ -59,7 +59,11 @@ enum State {
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let kinds = arguments.objects.by_kind()?;
     let [(Kind::Jobs, names)] = &kinds[..] else {
-        bail!("only jobs have these states; expected jobs, or objects such as job/train");
+        bail!(
+            Exit::InvalidInput.because(
+                "only jobs have these states; expected jobs, or objects such as job/train"
+            )
+        );
     };
     run_beside(async {
         let client = arguments.at.connect().await?;

@@ -14,6 +14,7 @@ use ultima_switch::tm::WireChange;
 use ultima_switch::{Attach, LinkConfig, WireConfig};
 
 use super::wire_options::WireOptions;
+use crate::exit::{Exit, InputErrors as _};
 use ultima_console::output::{self, Format, Output};
 use ultima_console::units;
 
@@ -61,11 +62,12 @@ const MIN_STATS: Duration = Duration::from_millis(10);
 pub fn run(arguments: Arguments) -> Result<()> {
     let [a, b] = <[Attach; 2]>::try_from(arguments.ends)
         .ok()
-        .context("expected exactly two ends, such as -i veth0 -i veth1")?;
+        .context("expected exactly two ends, such as -i veth0 -i veth1")
+        .input()?;
     if arguments.stats.is_some_and(|every| every < MIN_STATS) {
-        bail!("--stats: expected at least {MIN_STATS:?}");
+        bail!(Exit::InvalidInput.because(format!("--stats: expected at least {MIN_STATS:?}")));
     }
-    let both = arguments.both.change()?;
+    let both = arguments.both.change().input()?;
     let wire = |own: Option<WireChange>| {
         let mut wire = WireConfig::default();
         both.apply(&mut wire);
@@ -94,7 +96,7 @@ pub fn run(arguments: Arguments) -> Result<()> {
         .enable_all()
         .build()?
         .block_on(async {
-            let link = link::start(config).await?;
+            let link = link::start(config).await.input()?;
             if let Some(address) = link.grpc_addr() {
                 output::print(&format!("listening on {address}\n"))?;
             }

@@ -31,7 +31,7 @@ pub struct Agreed {
     pub heal: bool,
     /// How far the averaged replicas are from each other, or which ranks are missing; none where they were not averaged.
     pub healed_to: Option<VoteResult<f64>>,
-    /// Whether gradients are coded from now on, where that was decided.
+    /// True if gradients are coded from now on; none if that was not decided.
     pub code: Option<bool>,
 }
 

@@ -19,7 +19,7 @@ use ultima_console::units;
 use ultima_digits::shards::Dealing;
 use ultima_digits::training;
 
-/// Who replicates a gather packet for its receivers.
+/// The place where a gather packet is replicated for its receivers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Multicast {
@@ -122,7 +122,7 @@ pub struct Options {
     /// never stop]
     #[arg(long, value_name = "SHARE:N", value_parser = stop_rule)]
     pub stop_loss: Option<StopRule>,
-    /// Who replicates an aggregate to all workers
+    /// Where an aggregate is replicated for all workers
     #[arg(long, value_name = "MODE", value_enum, default_value_t = Multicast::Switch)]
     pub multicast: Multicast,
     /// Do not authenticate packets with a key from the controller

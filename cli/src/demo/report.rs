@@ -108,7 +108,7 @@ pub struct Report {
     pub timeouts: Timeouts,
     /// The estimator for missing contributions.
     pub estimator: &'static str,
-    /// Who replicated gather packets.
+    /// The place where gather packets were replicated.
     pub multicast: Multicast,
     /// True if packets were authenticated.
     pub sealed: bool,

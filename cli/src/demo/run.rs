@@ -30,7 +30,7 @@ use super::link::{self, Message};
 use super::options::{Multicast, Options};
 use super::report::Report;
 use super::worker::{PORT_FD, REPORT_FD, WorkerConfig};
-use crate::exit::Exit;
+use crate::exit::{Exit, InputErrors as _};
 use crate::process::{self, Descriptors, Server};
 use ultima_console::output;
 use ultima_digits::baseline;
@@ -129,25 +129,26 @@ impl Processes {
 
 async fn train(options: &Options, processes: &mut Processes) -> Result<Report> {
     if let Some(dir) = &options.trace {
-        std::fs::create_dir_all(dir).with_context(|| dir.display().to_string())?;
+        let created = std::fs::create_dir_all(dir).with_context(|| dir.display().to_string());
+        created.input()?;
     }
     let started = Instant::now();
     let policies = options.policies.policies();
     if policies.estimation != Estimation::ArrivedMean && options.recycles() {
-        bail!(
+        bail!(Exit::InvalidInput.because(format!(
             "--estimator {} needs --recycling off: recycling works with arrived-mean only",
             policies.estimation.name()
-        );
+        )));
     }
     if let Some(late) = options.late
         && late.rank >= options.workers
     {
-        bail!(
+        bail!(Exit::InvalidInput.because(format!(
             "--late: no rank {}; with {} workers the ranks are 0 to {}",
             late.rank,
             options.workers,
             options.workers - 1
-        );
+        )));
     }
     let plan = Plan {
         workers: options.workers,
@@ -157,9 +158,9 @@ async fn train(options: &Options, processes: &mut Processes) -> Result<Report> {
     let parameters = plan.model().parameters().len();
     let slots = slots_of_longest_shard(options, parameters);
     if let Some(dropped) = options.drop_slots.as_ref().filter(|it| it.end > slots) {
-        bail!(
+        bail!(Exit::InvalidInput.because(format!(
             "--drop-slots {dropped:?}: a shard has {slots} slots; expected a range in 0..{slots}"
-        );
+        )));
     }
     let bounds = Bounds::new(
         options.deadline,

@@ -70,7 +70,7 @@ fn format(text: &str) -> Result<Format, String> {
 
 /// Objects of one kind.
 pub struct Listing {
-    /// What one is called, such as `job`.
+    /// The name of the kind, such as `job`.
     pub kind: &'static str,
     /// The columns of every table.
     pub header: &'static [&'static str],
@@ -334,7 +334,7 @@ impl View {
     }
 }
 
-/// What a watch has printed so far.
+/// The output of a watch so far.
 #[derive(Default)]
 struct Printed {
     header: bool,

@@ -6,6 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::thread;
 use std::time::Duration;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -25,8 +26,8 @@ struct Controller {
 }
 
 impl Controller {
-    /// Starts it with at most `files` open files, if that is given.
-    fn start(folder: &Path, listen: &str, files: Option<u64>, options: &[&str]) -> Self {
+    /// Starts it, after a command of the shell such as `ulimit` if that is given.
+    fn start(folder: &Path, listen: &str, limit: Option<&str>, options: &[&str]) -> Self {
         let switch = Switch::start(&[]);
         let text = include_str!("../../../topologies/star4.yaml");
         let fabric = folder.join("fabric.yaml");
@@ -41,8 +42,8 @@ impl Controller {
             "--fabric",
         ]);
         command.arg(&fabric).args(options).stdout(Stdio::piped());
-        if let Some(files) = files {
-            let limited = format!("ulimit -n {files} && exec \"$0\" \"$@\"");
+        if let Some(limit) = limit {
+            let limited = format!("{limit} && exec \"$0\" \"$@\"");
             let mut shell = Command::new("sh");
             shell.args(["-c", &limited]).arg(command.get_program());
             shell.args(command.get_args()).stdout(Stdio::piped());
@@ -227,6 +228,27 @@ fn only_insecure_serves_other_addresses_without_tls() {
 }
 
 #[test]
+fn a_unix_socket_is_open_to_its_owner_only_whatever_the_umask_is() {
+    for limit in ["umask 0", "umask 077"] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let socket = folder.path().join("socket");
+        let listen = format!("unix:{}", socket.display());
+        // From its first moment.
+        let mode = thread::spawn(move || {
+            loop {
+                if let Ok(file) = socket.symlink_metadata() {
+                    return file.permissions().mode() & 0o777;
+                }
+            }
+        });
+        let controller = Controller::start(folder.path(), &listen, Some(limit), &[]);
+        assert_eq!(mode.join().expect("it looks"), 0o600, "{limit}");
+        let list = output(&["job", "list", "--controller", &controller.address]);
+        assert!(list.status.success());
+    }
+}
+
+#[test]
 fn idle_connections_keep_no_client_out_and_use_no_time() {
     // This process holds the other ends. Where it may not, a connection fails below.
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).expect("Linux has it");
@@ -239,7 +261,8 @@ fn idle_connections_keep_no_client_out_and_use_no_time() {
 
 fn idle_connections_are_harmless(files: u64, connections: u16) {
     let folder = tempfile::tempdir().expect("a folder");
-    let controller = Controller::start(folder.path(), LOOPBACK, Some(files), &[]);
+    let limit = format!("ulimit -n {files}");
+    let controller = Controller::start(folder.path(), LOOPBACK, Some(&limit), &[]);
     let address: SocketAddr = controller.address.parse().expect("an address");
     // From several addresses: the connections of one have a limit, too.
     let connect = |nth: u16| {

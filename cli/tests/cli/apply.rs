@@ -392,7 +392,7 @@ fn prune_deletes_the_jobs_that_no_file_names() {
     });
 }
 
-/// What `get` prints is a file of jobs: `apply` and `job create` ignore the status, and no other unknown field.
+/// The output of `get` is a file of jobs: `apply` and `job create` ignore the status, and no other unknown field.
 #[test]
 fn printed_jobs_are_files_of_jobs() {
     Target::Sockets.run(Fabric::pair(), &[], |stage| {

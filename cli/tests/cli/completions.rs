@@ -19,7 +19,7 @@ fn script(shell: &str) -> String {
 
 const CONTEXTS: &str = "contexts: { far: { controller: a:1 }, near: { controller: b:1 } }";
 
-/// What bash completes, by the script, at the word with a `|`, or else at the last one.
+/// The words that bash's script completes at the word with a `|`, or else at the last one.
 fn completed(words: &str, controller: &str) -> BTreeSet<String> {
     let all: Vec<&str> = words.split(' ').collect();
     let cursor = all.iter().position(|word| word.ends_with('|'));

@@ -23,7 +23,7 @@ use ultima_tests::needs;
 
 /// Time limits of a script in seconds, in a quick and in a full run. A page takes ten seconds on an idle machine, minutes with whole demos.
 const LIMITS: [u64; 2] = [120, 600];
-/// What a block may need.
+/// The needs that a block may name.
 const NEEDS: [&str; 5] = ["test", "root", "bmv2", "mininet", "hardware"];
 
 /// A fenced block of a page.

@@ -55,6 +55,38 @@ fn show_prints_every_field_of_a_job() {
 }
 
 #[test]
+fn jobs_of_several_files_are_created_together_or_not_at_all() {
+    Target::Sockets.run(Fabric::pair(), &[], |stage| {
+        let address = stage.controller.address();
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            fs::write(&path, text).expect("written");
+            path.to_str().expect("a plain path").to_owned()
+        };
+        let one = file("one.yaml", "{ name: one, members: [h1, h2] }");
+        let two = file("two.yaml", "{ name: two, members: [h1, h3] }");
+        let wrong = file("wrong.yaml", "{ name: four, members: [h1, h9] }");
+        let create = |files: &[&str]| {
+            let files: Vec<&str> = files.iter().flat_map(|file| ["-f", file]).collect();
+            let create = ["job", "create", "-o", "json", "--controller", &address];
+            output(&[&create[..], &files].concat())
+        };
+        let refused = create(&[&one, &wrong]);
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(4), "{said}");
+        assert!(said.contains("wrong.yaml:1:29: "), "{said}");
+        let created = create(&[&one, &two]);
+        let jobs: Value = serde_json::from_slice(&created.stdout).expect("JSON");
+        let names: Vec<&Value> = (0..2).map(|at| &jobs[at]["name"]).collect();
+        assert_eq!(names, ["one", "two"]);
+        // A name that two files have is found before the controller is asked.
+        let twice = create(&[&one, &one]);
+        assert_eq!(twice.status.code(), Some(2));
+    });
+}
+
+#[test]
 fn the_jobs_of_a_grid_are_created_and_deleted_together() {
     const TAKEN: &str = "{ name: net.column1, members: [h1, h3] }";
     Target::Sockets.run(Fabric::pair(), &[TAKEN], |stage| {

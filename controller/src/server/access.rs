@@ -13,6 +13,7 @@ use tonic::transport::CertificateDer;
 use tonic::{Request, Status};
 use ultima_api::identity::{Identity, Role};
 use ultima_grpc::connections::{InProgress, Peer};
+use ultima_grpc::metrics;
 use ultima_planner::job::Job;
 use webpki::EndEntityCert;
 
@@ -59,7 +60,7 @@ const CALLS: &[(&str, &[Role])] = &[
 ];
 
 /// The path of metrics, and the roles that may read them.
-pub const METRICS: (&str, &[Role]) = ("/metrics", &[Operator, Viewer]);
+pub const METRICS: (&str, &[Role]) = (metrics::PATH, &[Operator, Viewer]);
 
 const PACKAGE: &str = "/ultima.control.v1.";
 

@@ -5,7 +5,8 @@ use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use prost::Message as _;
+use prost::encoding::{DecodeContext, decode_key, skip_field};
+use prost::{DecodeError, Message};
 use ultima_api::v1 as api;
 use ultima_grpc::transport::one_line;
 use ultima_planner::job::Job;
@@ -25,21 +26,74 @@ pub struct EventLog(Mutex<Log>);
 
 #[derive(Debug, Default)]
 struct Log {
-    events: VecDeque<api::Event>,
+    events: VecDeque<Logged>,
+    /// The stored fields beside the events that this version does not know.
+    others: Vec<u8>,
     last_id: u64,
     /// True if there is an event that is not stored.
     is_new: bool,
 }
 
+#[derive(Debug)]
+struct Logged {
+    event: api::Event,
+    /// Its stored fields that this version does not know.
+    others: Vec<u8>,
+}
+
+/// The stored form, which is that of `ListEventsResponse`.
+#[derive(Message)]
+struct Stored {
+    #[prost(bytes = "vec", repeated, tag = "1")]
+    events: Vec<Vec<u8>>,
+}
+
+/// The encoded fields of a message that a later version has added: each alone decodes to nothing.
+fn unknown_fields<M: Message + Default>(encoded: &[u8]) -> Vec<u8> {
+    let (mut rest, mut unknown) = (encoded, Vec::new());
+    loop {
+        let field = rest;
+        let skipped = decode_key(&mut rest).and_then(|(number, kind)| {
+            skip_field(kind, number, &mut rest, DecodeContext::default())
+        });
+        if skipped.is_err() {
+            return unknown;
+        }
+        let field = &field[..field.len() - rest.len()];
+        if M::decode(field).is_ok_and(|known| known.encoded_len() == 0) {
+            unknown.extend_from_slice(field);
+        }
+    }
+}
+
+impl Logged {
+    fn decode(stored: &[u8]) -> Result<Self, DecodeError> {
+        Ok(Logged {
+            event: api::Event::decode(stored)?,
+            others: unknown_fields::<api::Event>(stored),
+        })
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        [&self.others[..], &self.event.encode_to_vec()].concat()
+    }
+}
+
 impl EventLog {
-    /// The events that an earlier leader has stored.
+    /// The events that an earlier leader has stored. Their fields that this version does not know stay in the store.
     pub fn restored(stored: &[u8]) -> Self {
         // They are for people: without them the controller does its work.
-        let events = api::ListEventsResponse::decode(stored).unwrap_or_default();
-        let last_id = events.events.iter().map(|it| it.id).max();
+        let events = Stored::decode(stored).unwrap_or_default().events;
+        let events = events.iter().map(|event| Logged::decode(event));
+        let events: VecDeque<Logged> = events.collect::<Result<_, _>>().unwrap_or_default();
         EventLog(Mutex::new(Log {
-            events: events.events.into(),
-            last_id: last_id.unwrap_or_default(),
+            last_id: events
+                .iter()
+                .map(|it| it.event.id)
+                .max()
+                .unwrap_or_default(),
+            others: unknown_fields::<Stored>(stored),
+            events,
             is_new: false,
         }))
     }
@@ -49,8 +103,8 @@ impl EventLog {
         let log = &mut *lock(&self.0);
         let first = log.events.len().saturating_sub(STORED);
         std::mem::take(&mut log.is_new).then(|| {
-            let events = log.events.range(first..).cloned().collect();
-            api::ListEventsResponse { events }.encode_to_vec()
+            let events = log.events.range(first..).map(Logged::encode).collect();
+            [&log.others[..], &Stored { events }.encode_to_vec()].concat()
         })
     }
 
@@ -73,19 +127,20 @@ impl EventLog {
             events,
             last_id,
             is_new,
+            ..
         } = &mut *lock(&self.0);
         *is_new = true;
-        let is_same = |it: &api::Event| {
+        let is_same = |Logged { event: it, .. }: &Logged| {
             (it.uid, &it.object) == (uid, &object)
                 && (&*it.reason, &it.message) == (reason, &message)
         };
-        let event = match events.iter().rposition(is_same) {
+        let logged = match events.iter().rposition(is_same) {
             Some(at) => events.remove(at),
             None => None,
         };
-        let mut event = event.unwrap_or_else(|| {
+        let mut logged = logged.unwrap_or_else(|| {
             *last_id += 1;
-            api::Event {
+            let event = api::Event {
                 id: *last_id,
                 object,
                 reason: reason.to_owned(),
@@ -94,24 +149,29 @@ impl EventLog {
                 first_ms: now,
                 last_ms: now,
                 uid,
+            };
+            Logged {
+                event,
+                others: Vec::new(),
             }
         });
+        let event = &mut logged.event;
         event.count = event.count.saturating_add(1);
         event.last_ms = now;
-        let is_of_it = |it: &&api::Event| it.object == event.object;
+        let is_of_it = |it: &&Logged| it.event.object == event.object;
         if events.iter().filter(is_of_it).count() >= OF_ONE {
             let first = events.iter().position(|it| is_of_it(&it));
             first.and_then(|first| events.remove(first));
         } else if events.len() >= OF_ALL {
             events.pop_front();
         }
-        events.push_back(event);
+        events.push_back(logged);
     }
 
     /// The events of an object, or of all objects without a name.
     pub fn of(&self, object: &str) -> Vec<api::Event> {
         let log = lock(&self.0);
-        let events = log.events.iter();
+        let events = log.events.iter().map(|it| &it.event);
         let is_wanted = |it: &&api::Event| object.is_empty() || it.object == object;
         events.filter(is_wanted).cloned().collect()
     }
@@ -180,5 +240,60 @@ mod tests {
         let ids = [&log, &restored].map(|log| log.of("").last().map(|it| it.id));
         assert!(ids[0] < ids[1], "{ids:?}");
         assert_eq!(EventLog::restored(b"\xff").of(""), []);
+    }
+
+    /// The events of a later version, whose log has a field 7, and whose event has the fields 100 and 101.
+    #[derive(Clone, PartialEq, Message)]
+    struct LaterLog {
+        #[prost(message, repeated, tag = "1")]
+        events: Vec<LaterEvent>,
+        #[prost(uint32, tag = "7")]
+        form: u32,
+    }
+
+    #[derive(Clone, PartialEq, Message)]
+    struct LaterEvent {
+        #[prost(uint64, tag = "1")]
+        id: u64,
+        #[prost(string, tag = "2")]
+        object: String,
+        #[prost(string, tag = "3")]
+        reason: String,
+        #[prost(uint64, tag = "5")]
+        count: u64,
+        #[prost(string, tag = "100")]
+        cause: String,
+        #[prost(uint64, repeated, tag = "101")]
+        ranks: Vec<u64>,
+    }
+
+    #[test]
+    fn fields_of_a_later_version_stay_in_the_store() {
+        let event = |id: u64, object: &str| LaterEvent {
+            id,
+            object: object.into(),
+            reason: "Created".into(),
+            count: 1,
+            cause: "drain".into(),
+            ranks: vec![0, 3],
+        };
+        let mut later = LaterLog {
+            events: vec![event(4, "job/a"), event(5, "job/b")],
+            form: 2,
+        };
+        let mut stored = later.encode_to_vec();
+        // One event repeats. A second round trip adds nothing.
+        for count in 2..4 {
+            let log = EventLog::restored(&stored);
+            log.add("job/a".to_owned(), 0, "Created", "");
+            let length = stored.len();
+            stored = log.to_store().expect("a new event");
+            if count == 3 {
+                assert_eq!(stored.len(), length);
+            }
+            later.events.sort_by_key(|event| event.object == "job/a");
+            later.events[1].count = count;
+            assert_eq!(LaterLog::decode(&*stored), Ok(later.clone()));
+        }
     }
 }

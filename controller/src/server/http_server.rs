@@ -15,9 +15,6 @@ use ultima_grpc::server::{Incoming, Protocol, Serve, TlsSession, Version};
 use super::access::{Caller, METRICS, admit};
 use super::call_rates::CallRates;
 
-/// Interval of keepalive pings to an idle client.
-const KEEPALIVE: Duration = Duration::from_secs(2);
-
 /// The routes of a server, behind access control.
 #[derive(Clone)]
 pub struct Api {
@@ -25,22 +22,14 @@ pub struct Api {
     pub router: Router,
     /// The rates of clients' calls.
     pub rates: CallRates,
-    /// True if a connection has one request, over HTTP/1.1.
-    pub one_request: bool,
 }
 
-impl Api {
-    /// The server's HTTP.
-    pub fn protocol(&self) -> Protocol {
-        Protocol {
-            version: match self.one_request {
-                true => Version::OneRequest,
-                false => Version::Any,
-            },
-            keepalive: KEEPALIVE,
-        }
-    }
-}
+/// The server's HTTP.
+pub const PROTOCOL: Protocol = Protocol {
+    version: Version::Any,
+    // Interval of pings to an idle client.
+    keepalive: Duration::from_secs(2),
+};
 
 impl Serve for Api {
     type Client = Option<Caller>;
@@ -111,13 +100,12 @@ mod tests {
         let api = Api {
             router: Router::new().route(METRICS.0, get(async move || take().await)),
             rates: CallRates::new(CallLimit::default()),
-            one_request: false,
         };
         let (place, _evicted) = connections.admit(None).expect("room");
         tokio::spawn(async move {
             let (_stop, stop) = watch::channel(());
             let connection = Connection {
-                protocol: api.protocol(),
+                protocol: PROTOCOL,
                 service: api,
                 from: None,
                 place,

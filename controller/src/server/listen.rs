@@ -1,18 +1,22 @@
 //! The sockets of the control API and of metrics.
 
+use std::fs::{File, Permissions};
 use std::io;
-use std::os::unix::fs::FileTypeExt as _;
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::{Path, PathBuf};
 
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::{TcpListener, UnixListener, UnixSocket};
 use tokio::sync::watch;
 use ultima_api::address::Listen;
 use ultima_grpc::connections::Connections;
-use ultima_grpc::server::{self, Certificates};
+use ultima_grpc::server::{self, Certificates, Protocol, Serve};
 
 use super::error::ServeError;
-use super::http_server::Api;
+
+/// Pending connections of a Unix socket.
+const BACKLOG: u32 = 1024;
 
 /// A bound socket.
 pub(super) struct Listener {
@@ -68,7 +72,7 @@ pub(super) async fn bind(listen: &Listen, option: &'static str) -> Result<Listen
 
 /// Binds a Unix socket. Replaces the file of a server that was killed, but not of one that answers.
 fn bind_file(path: &Path) -> io::Result<UnixListener> {
-    match UnixListener::bind(path) {
+    match bind_for_owner(path) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
             match StdUnixStream::connect(path) {
                 // A regular file refuses connections, too.
@@ -76,13 +80,23 @@ fn bind_file(path: &Path) -> io::Result<UnixListener> {
                     if refused.kind() == io::ErrorKind::ConnectionRefused && is_socket(path) =>
                 {
                     std::fs::remove_file(path)?;
-                    UnixListener::bind(path)
+                    bind_for_owner(path)
                 }
                 _ => Err(error),
             }
         }
         bound => bound,
     }
+}
+
+/// Binds a Unix socket whose file only its owner can open, whatever the umask is.
+fn bind_for_owner(path: &Path) -> io::Result<UnixListener> {
+    let socket = UnixSocket::new_stream()?;
+    // Before it is bound: Linux gives the file the socket's mode, so it is open to others at no time.
+    let file = File::from(socket.as_fd().try_clone_to_owned()?);
+    file.set_permissions(Permissions::from_mode(0o600))?;
+    socket.bind(path)?;
+    socket.listen(BACKLOG)
 }
 
 /// True if a socket is at `path` itself, not behind a symbolic link.
@@ -95,7 +109,8 @@ impl Listener {
     pub(super) async fn serve(
         self,
         certificates: Certificates,
-        api: Api,
+        protocol: Protocol,
+        service: impl Serve,
         connections: Connections,
         stop: watch::Receiver<()>,
     ) {
@@ -103,8 +118,7 @@ impl Listener {
             Socket::Tcp(listener) => (server::Listener::from(listener), None),
             Socket::Unix(listener, file) => (listener.into(), Some(file)),
         };
-        let protocol = api.protocol();
-        (listener.serve(certificates, protocol, api, connections, stop)).await;
+        (listener.serve(certificates, protocol, service, connections, stop)).await;
     }
 }
 

@@ -4,12 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::http::StatusCode;
-use axum::http::header::CONTENT_TYPE;
-use axum::response::{IntoResponse as _, Response};
+use axum::body::Body;
 use axum::routing::get;
 use futures_util::future::{OptionFuture, join};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tonic::service::Routes;
@@ -18,6 +16,7 @@ use ultima_api::v1::GetStandingResponse;
 use ultima_api::v1::control_server::ControlServer;
 use ultima_api::v1::leadership_server::LeadershipServer;
 use ultima_grpc::connections::{Connections, Limits};
+use ultima_grpc::metrics::{self, Metrics};
 use ultima_grpc::server::Certificates;
 
 use super::access::METRICS;
@@ -27,7 +26,7 @@ use super::config::Config;
 use super::controller::Controller;
 use super::error::ServeError;
 use super::gate::Gate;
-use super::http_server::Api;
+use super::http_server::{Api, PROTOCOL};
 use super::journal::Lead;
 use super::leadership_service::{LeadershipService, standing_of};
 use super::listen::{self, Listener};
@@ -154,13 +153,6 @@ struct Bound {
     idle: Duration,
 }
 
-/// The connections of clients that read metrics without TLS: they take no places of the API.
-const METRICS_LIMITS: Limits = Limits {
-    total: 8,
-    from_one: 4,
-    shared: 8,
-};
-
 impl Bound {
     async fn new(config: &Config) -> Result<Self, ServeError> {
         check_listen(config)?;
@@ -184,7 +176,7 @@ impl Bound {
         self,
         routes: Routes,
         standing: impl Fn() -> GetStandingResponse + Send + Sync + 'static,
-        metrics: impl Fn() -> String + Clone + Send + Sync + 'static,
+        text: impl Fn() -> String + Clone + Send + Sync + 'static,
     ) -> Server {
         let Bound {
             listener,
@@ -194,26 +186,28 @@ impl Bound {
             idle,
         } = self;
         let leadership = LeadershipServer::new(LeadershipService::new(standing));
-        let turns = Arc::new(Semaphore::new(METRICS_TURNS));
-        let metrics = async move || answer(metrics, &turns).await;
-        let metrics = Router::new().route(METRICS.0, get(metrics));
+        let metrics = Metrics::new(text);
+        let read = metrics.clone();
+        let read = get(async move || read.get().await.map(Body::new));
         let routes = routes.add_service(leadership).into_axum_router();
-        let routes = routes.merge(metrics.clone());
+        let router = routes.merge(Router::new().route(METRICS.0, read));
         let (stop, stopped) = watch::channel(());
         let address = listener.address.clone();
         let metrics_address = metrics_listener.as_ref().map(|it| it.address.clone());
-        let api = |router, one_request| Api {
-            router,
-            rates: rates.clone(),
-            one_request,
-        };
         let metrics = metrics_listener.map(|listener| {
-            let connections = Connections::new(METRICS_LIMITS, idle);
-            let none = Certificates::default();
-            listener.serve(none, api(metrics, true), connections, stopped.clone())
+            // They take no places of the API.
+            let (none, connections) = (Certificates::default(), metrics::connections());
+            listener.serve(
+                none,
+                metrics::PROTOCOL,
+                metrics,
+                connections,
+                stopped.clone(),
+            )
         });
         let connections = Connections::new(Limits::of_process(), idle);
-        let serve = listener.serve(certificates, api(routes, false), connections, stopped);
+        let api = Api { router, rates };
+        let serve = listener.serve(certificates, PROTOCOL, api, connections, stopped);
         let task = tokio::spawn(async {
             join(serve, OptionFuture::from(metrics)).await;
         });
@@ -223,19 +217,6 @@ impl Bound {
             stop: Some(stop),
             task,
         }
-    }
-}
-
-/// Requests for metrics that are answered at once: computing them takes a thread, as commits of jobs do.
-const METRICS_TURNS: usize = 2;
-
-/// The metrics as an answer. Computing them may block.
-async fn answer(metrics: impl Fn() -> String + Send + 'static, turns: &Semaphore) -> Response {
-    const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    let _turn = turns.acquire().await;
-    match tokio::task::spawn_blocking(metrics).await {
-        Ok(text) => ([(CONTENT_TYPE, OPEN_METRICS)], text).into_response(),
-        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
     }
 }
 

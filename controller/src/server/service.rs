@@ -252,7 +252,7 @@ impl Control for ControlService {
                 .map(|(name, value)| (sanitize(&name), sanitize(&value)))
                 .collect(),
         };
-        // Of the next epoch.
+        // The next epoch has a key of its own.
         caller.may_get_key(&self.controller.job(&job)?.job)?;
         let host = caller.host();
         let proof = Proof { token, host };

@@ -40,7 +40,7 @@ fn reads_yaml() {
     assert_eq!(parse(grid, "j.yaml").unwrap(), expected.unwrap());
 }
 
-/// What `ultima get jobs -o yaml` prints: a list, with the state of each job.
+/// The output of `ultima get jobs -o yaml`: a list, with the state of each job.
 #[test]
 fn a_list_may_have_the_state_of_its_jobs() {
     let text = "\

@@ -31,6 +31,8 @@ impl Distances {
     }
 }
 
+/// The distances from a switch. A breadth-first search by hand: petgraph's keeps no distances, and its `dijkstra` would need a graph
+/// for each start, in which only switches that carry transit have other edges.
 fn from_one(fabric: &Fabric, health: &Health, start: SwitchId) -> Vec<Option<u32>> {
     let mut distances = vec![None; fabric.switches().len()];
     if !health.switch_is_up(start) {

@@ -24,7 +24,8 @@ impl Ground<'_> {
     /// the member that is nearest to the tree (H. Takahashi and A. Matsuyama, "An approximate
     /// solution for the Steiner problem in graphs", 1980). None if a member is not connected.
     ///
-    /// A tree grown from a member has less than twice the fewest possible links.
+    /// A tree grown from a member has less than twice the fewest possible links. petgraph's `steiner_tree` (Kou) has the same bound, but
+    /// knows no switch without transit, no root, and searches from every member.
     pub fn grow(&self, root: SwitchId, members: &BTreeSet<SwitchId>) -> Option<BTreeSet<TrunkId>> {
         let switches = self.fabric.switches().len();
         let mut nearest: Vec<Option<Distance>> = vec![None; switches];

@@ -17,6 +17,7 @@ mod traffic;
 pub use traffic::{Arguments as TrafficArguments, run as run_traffic};
 
 use crate::controller_address;
+use crate::exit::{Exit, InputErrors as _};
 use crate::names;
 use ultima_console::output::{self, Output};
 
@@ -117,10 +118,8 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
             output::print(&show::removed(&name, removed))?;
         }
         Command::Plan { file, output } => {
-            let fabric = fabric::parse(
-                &input::read_text(file.path())?,
-                &input::name_of(file.path()),
-            )?;
+            let text = input::read_text(file.path()).input()?;
+            let fabric = fabric::parse(&text, &input::name_of(file.path())).input()?;
             let plan = Plan::new(&"lab".parse()?, &fabric)?;
             output::print(&output.print(&plan, || show::plan(&plan))?)?;
         }
@@ -131,9 +130,9 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
 fn up(arguments: &Up) -> Result<ExitCode> {
     let name = match &arguments.name {
         Some(name) => name.clone(),
-        None => name_of(arguments.file.path())?,
+        None => name_of(arguments.file.path()).input()?,
     };
-    let text = input::read_text(arguments.file.path())?;
+    let text = input::read_text(arguments.file.path()).input()?;
     let programs = Programs {
         ultima: std::env::current_exe().context("cannot determine the path of this program")?,
         switch: arguments.switch,
@@ -158,7 +157,7 @@ fn up(arguments: &Up) -> Result<ExitCode> {
     match made {
         Err(LabError::Interrupted) => {
             eprintln!("error: interrupted; lab {name} was removed again");
-            Ok(crate::exit::Exit::Interrupted.into())
+            Ok(Exit::Interrupted.into())
         }
         made => {
             output::print(&show::up(&name, arguments.switch, &made?))?;
@@ -208,8 +207,12 @@ fn exec(arguments: &Exec) -> anyhow::Error {
         .exec();
     let program = program.display();
     match error.kind() {
-        io::ErrorKind::NotFound => anyhow::anyhow!("{program} is not on the PATH"),
-        _ => anyhow::Error::new(error).context(format!("cannot run {program}")),
+        io::ErrorKind::NotFound => (Exit::InvalidInput)
+            .because(format!("{program} is not on the PATH"))
+            .into(),
+        _ => (Exit::InvalidInput)
+            .because(format!("cannot run {program}: {error}"))
+            .into(),
     }
 }
 

@@ -6,6 +6,7 @@ mod options;
 use std::fs;
 use std::process::ExitCode;
 
+use crate::exit::InputErrors as _;
 use anyhow::{Context, Error, Result};
 use nix::sys::prctl;
 use ultima_console::input::name_of;
@@ -40,7 +41,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
     }
     // Scripts end the switch by its name (`pkill simple_switch`), also if a wrapper has started it.
     prctl::set_name(c"simple_switch_grpc").context("cannot set the name of the process")?;
-    let (target, warnings) = arguments.target()?;
+    let (target, warnings) = arguments.target().input()?;
     for warning in warnings {
         eprintln!("warning: {warning}");
     }
@@ -54,16 +55,19 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         Ok::<_, Error>(ProgramFiles { json, p4info: None })
     });
     let log = match &arguments.log_file {
-        Some(name) => Some(Log::file(
-            name,
-            arguments.log_file_max_size,
-            arguments.log_file_max_files,
-        )?),
+        Some(name) => Some(
+            Log::file(
+                name,
+                arguments.log_file_max_size,
+                arguments.log_file_max_files,
+            )
+            .input()?,
+        ),
         None => arguments.log_console.then(Log::console),
     };
     match &log {
-        Some(log) => crate::start_log(arguments.log_level.filter(), log.clone(), false)?,
-        None => crate::log()?,
+        Some(log) => crate::start_log(arguments.log_level.filter(), log.clone(), false).input()?,
+        None => crate::log().input()?,
     }
     let mut packets = None;
     let packet_log = log
@@ -83,7 +87,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         device_id: arguments.device_id,
         grpc: target.grpc,
         tls: target.tls,
-        program: program.transpose()?,
+        program: program.transpose().input()?,
         ports: ports.collect(),
         cpu_port: target.cpu_port,
         pcap_dir: arguments.pcap,
@@ -101,10 +105,11 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         .block_on(async {
             // Before the switch says that it listens: a script may end it at once.
             let interrupted = crate::runtime::interrupted();
-            let switch = Switch::start(config).await.map_err(|error| match error {
+            let started = Switch::start(config).await.map_err(|error| match error {
                 SwitchError::Program(_) => in_json(error.into()),
                 error => error.into(),
-            })?;
+            });
+            let switch = started.input()?;
             output::print(&format!("Server listening on {}\n", switch.grpc_addr()))?;
             Ok(switch.run_until(interrupted).await?)
         });

@@ -16,6 +16,7 @@ use ultima_switch::{PortConfig, Switch, SwitchConfig, SwitchError};
 use super::program::ProgramPaths;
 use crate::command::traffic_file::TrafficFile;
 use crate::command::wire_options::WireOptions;
+use crate::exit::InputErrors as _;
 use crate::process;
 use ultima_console::{output, units};
 
@@ -100,13 +101,14 @@ pub fn run(options: Options) -> Result<()> {
     }
     let (json, p4info) = (options.program.as_deref(), options.p4info.as_deref());
     let paths = ProgramPaths::given(json, p4info);
-    let program = paths.map(ProgramPaths::read).transpose()?;
+    let program = paths.map(ProgramPaths::read).transpose().input()?;
     let ports = with_wires(
         options.ports,
-        &options.wires.change()?,
+        &options.wires.change().input()?,
         options.tm.as_deref(),
         &options.port_wires,
-    )?;
+    )
+    .input()?;
     let tls = match (options.tls_cert, options.tls_key) {
         (Some(cert), Some(key)) => Some(ServerTls {
             identity: IdentityFiles { cert, key },
@@ -134,7 +136,7 @@ pub fn run(options: Options) -> Result<()> {
         .block_on(async {
             let interrupted = crate::runtime::interrupted();
             let started = Switch::start(config).await;
-            let switch = started.map_err(|error| with_file(error, paths))?;
+            let switch = started.map_err(|error| with_file(error, paths)).input()?;
             if let Some(emulated) = options.emulate {
                 let chip = emulated.chip().name;
                 eprintln!(

@@ -9,7 +9,7 @@ use tonic::{Code, Status};
 use ultima_grpc::tls::{ClientTls, IdentityFiles};
 use ultima_grpc::transport::{endpoint, one_line, root_cause};
 
-use crate::exit::Exit;
+use crate::exit::{Exit, InputErrors as _};
 use ultima_console::units;
 
 /// The request timeout.
@@ -59,9 +59,11 @@ impl Server {
             _ => None,
         };
         let load = |ca: &PathBuf| ClientTls::load(ca, identity.as_ref());
-        let tls = self.ca.as_ref().map(load).transpose().context("TLS")?;
+        let tls = self.ca.as_ref().map(load).transpose();
+        let tls = tls.context("TLS").input()?;
         let endpoint = endpoint(&self.grpc, tls.as_ref())
-            .map_err(|_| anyhow!("--grpc {}: expected HOST:PORT", self.grpc))?;
+            .map_err(|_| anyhow!("--grpc {}: expected HOST:PORT", self.grpc))
+            .input()?;
         let connected = tokio::time::timeout(TIMEOUT, endpoint.connect()).await;
         connected.map_err(|_| self.timed_out())?.map_err(|error| {
             let over = if tls.is_some() { " over TLS" } else { "" };
@@ -92,12 +94,23 @@ impl Server {
                     .because(format!("{grpc}: the connection broke: {cause}; {hint}"))
                     .into()
             }
-            (None, Code::Unimplemented) => anyhow!(
-                "{grpc}: the server has no {service} service; expected a running `ultima switch`"
-            ),
-            (None, code) if said.is_empty() => anyhow!("{grpc}: {code}"),
-            (None, Code::NotFound) => Exit::NotFound.because(format!("{grpc}: {said}")).into(),
-            (None, _) => anyhow!("{grpc}: {said}"),
+            (None, code @ Code::Unimplemented) => Exit::of_code(code)
+                .because(format!(
+                    "{grpc}: the server has no {service} service; expected a running `ultima switch`"
+                ))
+                .into(),
+            (None, code) => {
+                let said = match said.is_empty() {
+                    true => code.to_string(),
+                    false => said,
+                };
+                let exit = match code {
+                    // Nothing was done: the port exists, for example.
+                    Code::AlreadyExists | Code::FailedPrecondition => Exit::InvalidInput,
+                    code => Exit::of_code(code),
+                };
+                exit.because(format!("{grpc}: {said}")).into()
+            }
         }
     }
 

@@ -13,7 +13,7 @@ use ultima_switch::{WireConfig, unknown_port};
 use super::server::Server;
 use crate::command::traffic_file::TrafficFile;
 use crate::command::wire_options::{WireOptions, unchanged_by_default};
-use crate::exit::Exit;
+use crate::exit::{Exit, InputErrors as _};
 use ultima_console::output::{self, Output};
 use ultima_console::units::counted;
 
@@ -77,15 +77,17 @@ pub fn run(arguments: Arguments) -> Result<()> {
                 }
             };
             if let Some(path) = tm {
-                let file = TrafficFile::load(&path, None)?;
+                let file = TrafficFile::load(&path, None).input()?;
                 add(&file.default, Vec::new());
                 for (port, change) in &file.ports {
                     add(change, vec![u32::from(*port)]);
                 }
             }
-            add(&wire.change()?, target.ports.clone());
+            add(&wire.change().input()?, target.ports.clone());
             if changes.is_empty() {
-                bail!("no settings to change; pass an option such as --rate 1G, or --tm FILE");
+                bail!(Exit::InvalidInput.because(
+                    "no settings to change; pass an option such as --rate 1G, or --tm FILE"
+                ));
             }
             (target, Some(changes))
         }

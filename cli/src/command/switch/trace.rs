@@ -19,7 +19,7 @@ use ultima_switch::trace::{Bench, BenchError, Octets, PacketTrace};
 
 use super::program::ProgramPaths;
 use super::server::{Server, TIMEOUT};
-use crate::exit::Exit;
+use crate::exit::{Exit, InputErrors as _};
 use ultima_console::input::{name_of, read_text};
 use ultima_console::output::{self, Output};
 use ultima_console::units::{self, counted};
@@ -75,16 +75,18 @@ pub struct Options {
 pub fn run(options: &Options) -> Result<ExitCode> {
     let frame = match (&options.frame, &options.pcap) {
         (Some(frame), _) => Some(frame.0.clone()),
-        (None, Some(file)) => Some(from_pcap(file)?),
+        (None, Some(file)) => Some(from_pcap(file).input()?),
         (None, None) => None,
     };
     let (program, p4info) = (options.program.as_deref(), options.p4info.as_deref());
     match ProgramPaths::given(program, p4info) {
         Some(paths) => {
             let Some(frame) = frame else {
-                bail!("--program needs a packet; pass --frame or --pcap");
+                bail!(
+                    Exit::InvalidInput.because("--program needs a packet; pass --frame or --pcap")
+                );
             };
-            let trace = offline(options, paths, &frame)?;
+            let trace = offline(options, paths, &frame).input()?;
             print(options, &serde_json::to_vec(&trace)?)?;
             Ok(ExitCode::SUCCESS)
         }

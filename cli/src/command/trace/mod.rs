@@ -16,13 +16,16 @@ mod scale;
 mod summary;
 mod svg;
 
-use std::fs;
+use std::fs::File;
+use std::io::Write as _;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use ultima_host::OperationId;
 
 use read::TraceReader;
+
+use crate::exit::InputErrors as _;
 use ultima_console::output;
 
 /// Show one AllReduce operation of a trace file as a summary, or as an SVG plot
@@ -61,17 +64,21 @@ fn id(text: &str) -> Result<OperationId, String> {
 /// Runs the command.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let file = &arguments.file;
-    let index = operation::Index::read(TraceReader::open(file)?)?;
+    let index = TraceReader::open(file).and_then(operation::Index::read);
+    let index = index.input()?;
     if arguments.list {
         let listed = index.entries(arguments.rank);
         return Ok(output::print(&summary::list(listed))?);
     }
     let found = index.choose(arguments.operation, arguments.rank);
-    let chosen = found.with_context(|| file.display().to_string())?;
-    let operation = operation::Operation::read(TraceReader::open(file)?, chosen)?;
+    let chosen = found.with_context(|| file.display().to_string()).input()?;
+    let operation = TraceReader::open(file).and_then(|it| operation::Operation::read(it, chosen));
+    let operation = operation.input()?;
     if let Some(svg) = &arguments.svg {
         let place = || svg.display().to_string();
-        fs::write(svg, picture::draw(&operation)).with_context(place)?;
+        let mut file = File::create(svg).with_context(place).input()?;
+        let written = file.write_all(picture::draw(&operation).as_bytes());
+        written.with_context(place)?;
     }
     Ok(output::print(&summary::text(&operation))?)
 }

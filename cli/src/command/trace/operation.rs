@@ -120,7 +120,7 @@ pub struct Received {
     pub phase: Phase,
     /// The sender's rank.
     pub source: u16,
-    /// Of a contribution: its position in the sender's order. Of an aggregate: its slot.
+    /// A contribution's position in the sender's order, or an aggregate's slot.
     pub position: u32,
     /// How the receiver used it.
     pub fate: Fate,

@@ -32,7 +32,7 @@ pub(super) struct Action {
 #[derive(Debug)]
 pub(super) struct Param {
     pub name: String,
-    /// Where the argument stands among the arguments.
+    /// The argument's place in the argument buffer.
     pub slot: Slot,
 }
 
@@ -205,11 +205,11 @@ pub(super) struct State {
     /// Working memory of lookups.
     pub key: Vec<u64>,
     pub masked: Vec<u64>,
-    /// Who wants to know what happens.
+    /// The recorder of a traced packet.
     pub trace: Option<Box<Recorder>>,
 }
 
-/// What an action can ask for that happens after its pipeline, and the packet's measures.
+/// An action's requests, which take effect after its pipeline, and the packet's measures.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Verdict {
     /// Session and field list of a clone.
@@ -237,13 +237,13 @@ pub(super) struct Machine<'a> {
     pub phv: &'a mut Phv,
     pub state: &'a mut State,
     pub verdict: &'a mut Verdict,
-    /// What the parser left of the frame; all of it while the packet is parsed.
+    /// The frame behind the parsed headers; the whole frame while the packet is parsed.
     pub payload: &'a [u8],
-    /// How far the parser is.
+    /// The parser's progress.
     pub parsed: Parsed,
     /// True unless a checksum is wrong.
     pub correct: bool,
-    /// Where the code goes on behind the action that runs.
+    /// The return address of the running action.
     pub back: u32,
     /// Parser states that the packet has visited.
     pub visited: u32,
@@ -504,7 +504,7 @@ impl Machine<'_> {
 /// BMv2 uses the upper bits of a clone session's id for itself.
 const MAX_SESSION: u32 = 0x7fff;
 
-/// Where a field is, if its index, which comes next, is inside the stack.
+/// Returns a field's place, or `None` if `next` returns an index outside the stack.
 fn place(to: &Place, layout: &Layout, next: impl FnOnce() -> u64) -> Option<Slot> {
     match to {
         Place::Fixed(slot) => Some(*slot),

@@ -12,22 +12,22 @@ use super::value::{canonical, word_of};
 /// Unused bytes at the end of every buffer that slots point into.
 pub(super) const SLACK: usize = 8;
 
-/// Where a field stands in a buffer, and how wide it is.
+/// A field's place in a buffer, and its width.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Slot {
     /// First byte that the field touches.
     byte: u32,
     /// Bits of that byte before the field, 0..8; in a word, the bits below the field.
     skip: u8,
-    /// Whether one 8-byte access holds the field, and it has bits at all.
+    /// True if the field has bits and one 8-byte access holds it.
     short: bool,
     /// Bits of 64 that the field does not have, if it is short.
     spare: u8,
-    /// Whether the field is in a machine word of its own.
+    /// True if the field is in a machine word of its own.
     word: bool,
-    /// Whether it is a part of the field in that word.
+    /// True if it is a part of the field in that word.
     part: bool,
-    /// Whether the value is a two's complement integer.
+    /// True if the value is a two's complement integer.
     pub signed: bool,
     /// Width in bits.
     pub width: u32,
@@ -61,7 +61,7 @@ impl Slot {
         Slot { word: true, ..self }
     }
 
-    /// Where a field stands that one access reads; `None` if it takes more, or is out of reach.
+    /// Returns the place of a field that one access reads, or `None` if the field takes more or is out of reach.
     pub fn place(self) -> Option<Place> {
         let byte = u16::try_from(self.byte).ok().filter(|_| self.short)?;
         let (skip, spare) = (self.skip, self.spare);
@@ -72,7 +72,7 @@ impl Slot {
         })
     }
 
-    /// Whether the field is in a machine word.
+    /// True if the field is in a machine word.
     pub fn is_word(self) -> bool {
         self.word
     }
@@ -269,7 +269,7 @@ impl Slot {
     }
 }
 
-/// Where an unsigned field of up to 64 bits stands, within reach of 16 bits.
+/// The place of an unsigned field of up to 64 bits, as an offset of 16 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
     /// A machine word, by its first byte.

@@ -21,7 +21,7 @@ pub(super) struct Calculation {
     payload: bool,
 }
 
-/// A piece of input. What belongs to an invalid header is left out.
+/// A piece of input. Fields of invalid headers are left out.
 #[derive(Debug)]
 enum Input {
     Field {
@@ -46,7 +46,7 @@ impl Calculation {
         Calculation::over(name, &calculation.algo, &calculation.input, layout, at)
     }
 
-    /// What a selector computes.
+    /// Returns the calculation of a selector's hash.
     pub fn of_selector(
         profile: &str,
         selector: &json::Selector,

@@ -23,21 +23,21 @@ pub(super) struct Ingress<'a> {
 pub(super) struct Egress<'a> {
     pub phv: &'a Phv,
     pub verdict: &'a Verdict,
-    /// What the parser left of the frame.
+    /// The frame behind the parsed headers.
     pub payload: &'a [u8],
 }
 
-/// What a session makes of its clones.
+/// A session's orders for its clones.
 struct Orders {
     session: u32,
-    /// How many of its replicas may be.
+    /// The number of replicas within the limits.
     replicas: usize,
     priority: u8,
     truncate: Option<u32>,
 }
 
 impl Engine {
-    /// Clones from ingress are the packet as it arrived, parsed anew, with the kept fields as they
+    /// Clones the packet from ingress: the packet as it arrived, parsed again, with the kept fields as they
     /// are at the end of ingress.
     pub(super) fn clone_ingress(
         &mut self,
@@ -109,8 +109,8 @@ impl Engine {
         self.order_clones(&orders, &packet, clones);
     }
 
-    /// What is to be ordered for clones that would be in their given pass. `None`: nothing, because
-    /// the session is not there or has no replicas, or because of the limits.
+    /// Returns the orders for clones of this pass, or `None` if the session does not exist or has no replicas, or if the limits
+    /// are reached.
     fn orders(&mut self, session: u32, passes: u32, family: &mut Family) -> Option<Orders> {
         let Some(found) = self.pre.session(session) else {
             if let Some(recorder) = &mut self.state.trace {

@@ -5,7 +5,7 @@ use std::fmt;
 use super::error::ControlError;
 use super::octets::plural;
 
-/// What one counter cell holds. BMv2 counts both, whatever the program declares.
+/// The counts of one cell. As in BMv2, it counts both, even if the program declares one of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct CounterCell {

@@ -24,7 +24,7 @@ pub struct Digest {
     pub(super) id: u32,
     pub(super) name: String,
     data: DigestType,
-    /// Where the values stand in a message, in the order of the type's leaves.
+    /// The values' places in a message, in the order of the type's leaves.
     fields: Vec<Slot>,
     bytes: usize,
     /// Names and numbers of the program's errors.
@@ -157,7 +157,7 @@ impl DigestType {
 /// The digests of a program, and its calls by the ids that primitives give.
 pub(super) type Digests = (Vec<Digest>, Vec<LearnList>, HashMap<u32, usize>);
 
-/// What calls and P4Info say of the digests of a program.
+/// Loads the digests of a program from its calls and its P4Info.
 pub(super) fn load(
     file: &json::Program,
     p4info: &P4Info,

@@ -12,7 +12,7 @@ pub enum LoadError {
         line: usize,
         /// Column of the fault, from 1.
         column: usize,
-        /// What was found and what was expected.
+        /// The found and the expected content.
         message: String,
     },
     /// The program uses a construct that this interpreter does not implement.

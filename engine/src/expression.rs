@@ -295,7 +295,7 @@ impl Cast {
 }
 
 impl Comparison {
-    /// What holds where this does not.
+    /// Returns the opposite comparison.
     pub fn negated(self) -> Comparison {
         match self {
             Comparison::Equal => Comparison::NotEqual,
@@ -307,12 +307,12 @@ impl Comparison {
         }
     }
 
-    /// The comparison, or what holds where it does not.
+    /// Returns the comparison if `holds`, else its opposite.
     pub fn or_not(self, holds: bool) -> Comparison {
         if holds { self } else { self.negated() }
     }
 
-    /// What holds with the sides exchanged.
+    /// Returns the comparison with exchanged sides.
     pub fn reversed(self) -> Comparison {
         match self {
             Comparison::Less => Comparison::Greater,

@@ -55,7 +55,7 @@ pub(super) struct Instance {
     pub metadata: bool,
     /// Its first byte in the vector.
     pub base: usize,
-    /// Where the length of its variable-length field stands in the vector: bytes, 16 bits.
+    /// The place of its variable-length field's length in the vector: bytes, 16 bits.
     pub varbit_length: usize,
     /// The other members of its header union: at most one of them is valid.
     pub siblings: Vec<usize>,
@@ -67,7 +67,7 @@ pub(super) struct Instance {
 pub(super) struct Stack {
     pub name: String,
     pub elements: Vec<Vec<usize>>,
-    /// Where the index of the next free element stands in the vector: 16 bits.
+    /// The place of the index of the next free element in the vector: 16 bits.
     pub next: usize,
     /// Member names of the union; empty for a header stack.
     pub members: Vec<String>,

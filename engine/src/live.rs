@@ -1,7 +1,7 @@
 //! Liveness of metadata: the fields whose values ingress and egress may read before they write them.
 //!
 //! The layout puts these fields first, so that a packet starts ingress with few zeros to write, and keeps few bytes for egress.
-//! What the analysis does not understand counts as a read.
+//! A primitive that the analysis does not understand counts as a read.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -194,7 +194,7 @@ fn analyse(program: &Program, fields: &Fields) -> Option<(Set, Set)> {
         .iter()
         .map(|it| (it.id, Effect::new(&it.primitives, fields)));
     let effects = effects.collect();
-    // What others read may be read at any time.
+    // Checksums, digests and the switch may read these at any time.
     let mut always = fields.none();
     for (header, all) in &fields.headers {
         let standard = [

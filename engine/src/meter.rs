@@ -26,7 +26,7 @@ impl Color {
     }
 }
 
-/// What a meter counts.
+/// The unit of a meter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MeterUnit {
     /// Rates are in packets per second, bursts in packets.
@@ -147,7 +147,7 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// What it counts.
+    /// Returns the meter's unit.
     pub fn unit(&self) -> MeterUnit {
         self.unit
     }

@@ -1,4 +1,4 @@
-//! What a P4Info says of a program: ids, names, and what the control plane may access (P4Runtime §6).
+//! A program's P4Info: ids, names, and what the control plane may access (P4Runtime §6).
 
 use std::collections::HashMap;
 
@@ -59,7 +59,7 @@ pub struct FieldInfo {
     pub id: u32,
     /// The field's name; empty for the only field of a value set of plain numbers.
     pub name: String,
-    /// How the field is matched.
+    /// The field's match kind.
     pub kind: MatchKind,
     /// Width in the control plane, in bits; 0 if values are not numbers there.
     pub width: u32,
@@ -133,7 +133,7 @@ pub struct MetadataInfo {
     pub is_translated: bool,
 }
 
-/// How a match field is compared.
+/// The match kind of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MatchKind {
     /// With one value.
@@ -148,7 +148,7 @@ pub enum MatchKind {
     Optional,
 }
 
-/// Where a table allows an action.
+/// The places in which a table allows an action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ActionScope {
     /// In entries, and as the default action.

@@ -480,7 +480,7 @@ impl Engine {
         family: Family,
     ) -> Arc<Packet> {
         let mut packet = self.packets.pop().unwrap_or_default();
-        // What is in the pool has one owner, so this never clones.
+        // A packet of the pool has one owner, so this never clones.
         let shared = Arc::make_mut(&mut packet);
         shared.content.clear();
         shared.content.extend_from_slice(match self.state.trace {

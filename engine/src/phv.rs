@@ -210,7 +210,7 @@ impl Phv {
         self.set_varbit_length(layout, to, length);
     }
 
-    /// Whether two headers of one type are both valid and equal in every field.
+    /// True if two headers of one type are both valid and equal in every field.
     pub fn equal(&self, layout: &Layout, left: usize, right: usize) -> bool {
         let bytes = |header: usize| {
             let base = layout.instances[header].base;

@@ -128,7 +128,7 @@ impl Flow {
         Ok(())
     }
 
-    /// How many ways lead to each node from others.
+    /// Returns the number of edges to each node.
     pub fn ways(&self, tables: &[Table]) -> Vec<usize> {
         let mut ways = vec![0; self.nodes.len()];
         for node in 0..self.nodes.len() {

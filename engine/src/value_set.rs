@@ -93,7 +93,7 @@ impl ValueSet {
         Ok(())
     }
 
-    /// Whether a member matches. `key` has the words of the set's fields; `scratch` is working
+    /// True if a member matches. `key` has the words of the set's fields; `scratch` is working
     /// memory.
     #[inline]
     pub(super) fn holds(&self, key: &[u64], scratch: &mut Vec<u64>) -> bool {

@@ -18,10 +18,10 @@ use crate::tm::WireConfig;
 pub(crate) struct PortOpener {
     pub(crate) seed: u64,
     pub(crate) pcap_dir: Option<PathBuf>,
-    /// Whether captures have the names of interfaces or the numbers of ports.
+    /// The naming of captures: by interface or by port number.
     pub(crate) pcap_names: CaptureNames,
     pub(crate) priority_queues: u8,
-    /// Whether frames may leave through AF_XDP.
+    /// True if frames may leave through AF_XDP.
     pub(crate) send_rings: bool,
     /// Queues and wire of ports that are added later, where the request does not set them.
     pub(crate) added_wire: WireConfig,

@@ -15,14 +15,14 @@ use ultima_engine::{Engine, EntryView, Limits, LoadError, Schema};
 
 /// Time between two looks for idle entries, as long as there are any.
 const SCAN_INTERVAL: Nanos = 10_000_000;
-/// Idle entries that are told at once.
+/// The most idle entries in one notification.
 const MAX_IDLE: usize = 256;
 
-/// What every program of a switch is loaded with.
+/// The parameters with which every program of a switch is loaded.
 #[derive(Debug, Clone)]
 pub(crate) struct Loader {
     pub(crate) limits: Limits,
-    /// Of what the program draws at random.
+    /// Seed of the program's random numbers.
     pub(crate) seed: u64,
     pub(crate) target: Option<Arc<dyn Target>>,
 }
@@ -77,7 +77,7 @@ pub(crate) struct Pipeline {
     pub(crate) sessions: BTreeMap<u32, Written>,
     pub(crate) digests: Digests,
     pub(crate) target: Option<Arc<dyn Target>>,
-    /// Before that, nobody looks for idle entries.
+    /// The earliest time of the next search for idle entries.
     next_scan: Nanos,
 }
 

@@ -16,7 +16,7 @@ use crate::error::SwitchError;
 use crate::forward::{Forwarder, Handle};
 use crate::grpc::Service;
 
-/// How long clients have to take note that the server ends.
+/// The time that clients have to end their calls when the server ends.
 const GRACE: Duration = Duration::from_millis(500);
 
 /// HTTP of the server. The keepalive frees the election id of a controller whose machine is gone.

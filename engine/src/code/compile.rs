@@ -27,7 +27,7 @@ const MAX_GOTOS: usize = 4;
 /// The operations from which on actions are called, not repeated.
 const MAX_OPERATIONS: usize = 1 << 14;
 
-/// What code is made from.
+/// The input of the compiler.
 #[derive(Clone, Copy)]
 pub(in super::super) struct Source<'a> {
     pub flow: &'a Flow,
@@ -103,7 +103,7 @@ impl Code {
 
 pub(super) struct Compiler<'a> {
     pub source: Source<'a>,
-    /// How many ways lead to each node.
+    /// The number of edges to each node.
     ways: Vec<usize>,
     /// The labels of nodes to which packets come from several others, or from a table.
     nodes: Vec<Option<Label>>,
@@ -119,9 +119,9 @@ pub(super) struct Compiler<'a> {
     jumps: Vec<(Label, Label)>,
     /// Words of the working memory that hold results.
     pub used: usize,
-    /// How many bits the numbers in words have at most.
+    /// The maximum widths of numbers in words, in bits.
     pub bits: HashMap<At, u32>,
-    /// How many jumps to a label there are.
+    /// The number of jumps to each label.
     pub arrivals: HashMap<Label, usize>,
     /// True if no packet comes here.
     pub dead: bool,
@@ -193,7 +193,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// Whether a node or primitive starts here.
+    /// True if a node or primitive starts here.
     fn has_site(&self) -> bool {
         let last = self.sites.last();
         last.is_some_and(|(at, _)| *at as usize == self.ops.len())
@@ -402,7 +402,7 @@ impl Compiler<'_> {
             self.labels[label as usize] = Some(self.ops.len() as Address);
             self.ops.push(Op::Jump(to));
         }
-        // What has no address is never gone to.
+        // No jump leads to a label without an address.
         let address = |label: Label| {
             let label = self.aliases.get(&label).copied().unwrap_or(label);
             self.labels[label as usize].unwrap_or_default()

@@ -148,7 +148,7 @@ struct Wide {
 }
 
 impl Op {
-    /// Where it may go on, if that is a position in the code.
+    /// Returns the jump target, if it is a position in the code.
     fn target(&mut self) -> Option<&mut Address> {
         match self {
             Op::Goto(to)
@@ -196,16 +196,16 @@ pub(super) struct Code {
     pub starts: Starts,
     nodes: Vec<Address>,
     actions: Vec<Address>,
-    /// What follows the parser.
+    /// The code behind the parser.
     accept: Address,
     end: Address,
-    /// Where the program's nodes and primitives start, in ascending order.
+    /// The addresses of the program's nodes and primitives, in ascending order.
     sites: Vec<(Address, Site)>,
     /// `None` where the system has no such code, or for too long a program: then all operations are interpreted.
     native: Option<Native>,
 }
 
-/// Where the blocks of a program start.
+/// The addresses of a program's blocks.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Starts {
     /// The parser, and verification of checksums.
@@ -224,7 +224,7 @@ struct Arrays<'a> {
     checksums: &'a [Checksum],
 }
 
-/// What code uses beside the packet.
+/// The data that code uses beside the packet.
 #[derive(Clone, Copy)]
 pub(super) struct Shared<'a> {
     pub profiles: &'a [Profile],
@@ -398,7 +398,7 @@ impl Code {
     }
 }
 
-/// What follows an operation.
+/// The continuation of an operation.
 enum Then {
     On,
     Go(Address),

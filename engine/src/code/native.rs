@@ -41,16 +41,16 @@ pub(super) struct Native {
     counters: usize,
 }
 
-/// What code accesses beside words and arguments.
+/// The data that code accesses beside words and arguments.
 #[repr(C)]
 pub(super) struct Context {
     registers: *mut Register,
     counters: *mut Counter,
     frame: *const u8,
     frame_bytes: usize,
-    /// How far the parser is.
+    /// The parser's position in the frame.
     parsed: usize,
-    /// Where an action goes on at its end, or [`NOWHERE`].
+    /// The return address of an action, or [`NOWHERE`].
     back: u64,
     /// The length that counters count.
     length: u64,

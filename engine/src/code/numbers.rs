@@ -142,7 +142,7 @@ impl Compiler<'_> {
         ((OPERANDS + self.used - 1) * size_of::<u64>()) as At
     }
 
-    /// How many bits a word's number has at most.
+    /// Returns the maximum width of a word's number in bits.
     pub fn bits(&self, at: At) -> u32 {
         self.bits.get(&at).copied().unwrap_or(64)
     }

@@ -20,13 +20,13 @@ pub(super) use place::Place;
 /// Twice the widest field, and some.
 const MAX_INTERMEDIATE: u32 = 1 << 21;
 
-/// What an expression may refer to.
+/// The names that an expression may refer to.
 #[derive(Clone, Copy)]
 pub(super) struct Scope<'a> {
     pub layout: &'a Layout,
     /// Names and cell widths of the register arrays, in order.
     pub registers: &'a [(String, u32)],
-    /// Where the parameters of the enclosing action stand among its arguments.
+    /// The places of the enclosing action's parameters among its arguments.
     pub params: &'a [Slot],
     /// The enclosing object, for messages.
     pub at: &'a str,
@@ -124,7 +124,7 @@ impl Scope<'_> {
         })
     }
 
-    /// Whether a term is a condition.
+    /// True if a term is a condition.
     pub fn kind_is_bool(&self, term: &Term) -> bool {
         self.kind(term) == Kind::Bool
     }

@@ -30,7 +30,7 @@ impl Place {
         }
     }
 
-    /// What is read there.
+    /// Returns the value at this place.
     pub fn value(self) -> Num {
         match self {
             Place::Fixed(slot) => Num::Field(slot),

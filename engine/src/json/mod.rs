@@ -72,7 +72,7 @@ objects! {
         register_arrays: Vec<RegisterArray>,
         #[serde(default)]
         calculations: Vec<Calculation>,
-        /// What calls of `digest` tell.
+        /// The fields of each digest.
         #[serde(default)]
         learn_lists: Vec<FieldList>,
         actions: Vec<Action>,
@@ -263,7 +263,7 @@ objects! {
         selector: Option<Selector>,
     }
 
-    /// How a member of a group is picked.
+    /// The hash that picks a member of a group.
     Selector {
         algo: String,
         input: Vec<Value>,

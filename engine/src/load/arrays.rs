@@ -140,7 +140,7 @@ fn array_id(
 /// Words of 64 bits that a meter cell takes, with its configuration and two buckets.
 const METER_WORDS: u64 = size_of::<MeterCell>().div_ceil(8) as u64;
 
-/// What is left of the limit on the cells of all arrays together.
+/// The cells of all arrays together, and their limit.
 struct Cells {
     used: u64,
     limit: u64,

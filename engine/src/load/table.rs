@@ -97,7 +97,7 @@ impl Loader<'_> {
         }
         let size = listed.map_or(table.max_size, |listed| listed.size);
         let size = size.max(table.entries.len() as u64);
-        // Without a key there are no entries, whatever size the compiler gives the table.
+        // A table without a key has no entries, even if the compiler gives it a size.
         if !table.key.is_empty() {
             check_size("number of entries", size, limits.table_entries, &at)?;
         }
@@ -158,8 +158,7 @@ impl Loader<'_> {
         Ok((action, args))
     }
 
-    /// Where a table with an action profile takes its actions from, and what follows it when it
-    /// finds none.
+    /// Returns a table's action profile with its actions, and the nodes that follow a hit and a miss.
     fn indirect(
         &self,
         table: &json::Table,

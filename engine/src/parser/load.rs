@@ -204,7 +204,7 @@ fn key_part(json: &serde_json::Value, names: &Names, at: &str) -> Result<(Num, u
         Term::Lookahead(offset, width) => (Num::Ahead(offset, width), width),
         term => {
             let mut place = names.scope(&[], at).field(&term)?;
-            // Keys are unsigned, whatever the field is.
+            // Keys are unsigned, even for signed fields.
             match &mut place {
                 Place::Fixed(slot) => slot.signed = false,
                 Place::Element(field) => field.slot.signed = false,

@@ -47,7 +47,7 @@ pub(super) struct Errors {
     pub parser_invalid_argument: u32,
 }
 
-/// How far a parser came.
+/// The result of a parser so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Parsed {
     /// Bytes extracted or skipped.
@@ -60,7 +60,7 @@ pub(super) struct Parsed {
 const MAX_SHORT: usize = 256;
 
 impl Parser {
-    /// Whether no packet can visit more states than this.
+    /// True if no packet can visit more states than `max_states`.
     pub fn is_short(&self, max_states: u32) -> bool {
         let mut ends = vec![false; self.states.len()];
         if ends.len() > MAX_SHORT.min(max_states as usize) {

@@ -248,7 +248,7 @@ impl KeyField {
                     return Err(self.wrong(owner, "bits that the mask ignores must be zero"));
                 }
                 read(value, value_words)?;
-                // What the control plane does not see is zero in all values that it can give.
+                // Bits that the control plane does not see are zero in all its values.
                 let unseen = ones(inner, outer.min(inner));
                 read_words(mask, mask_words);
                 for (word, (all, unseen)) in mask_words.iter_mut().zip(ones(inner, 0).zip(unseen)) {

@@ -11,14 +11,14 @@ use super::super::expression::{
 };
 use super::{At, MAX_OPS, Op, Ops};
 
-/// How 64 bits hold a value.
+/// The representation of a value in 64 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Meaning {
     Signed,
     Unsigned,
 }
 
-/// How 64 bits can hold every value within a bound; `None` if they cannot.
+/// Returns the representation that can hold every value within a bound, or `None` if 64 bits are too few.
 fn fit(bound: Bound) -> Option<Meaning> {
     match bound {
         Bound { bits: 0..=63, .. } => Some(Meaning::Signed),

@@ -144,7 +144,7 @@ mod tests {
         }
     }
 
-    /// What the code of a packet computes.
+    /// Returns the result of a packet's code.
     fn run(ops: &[Op], env: Env) -> u64 {
         let mut results = Vec::new();
         for op in ops {

@@ -153,7 +153,7 @@ impl Op {
         operands.into_inner()
     }
 
-    /// How many bits the result has at most, from those of the operands.
+    /// Returns the maximum width of the result in bits, from those of the operands.
     pub fn bits(self, of: impl Fn(At) -> u32) -> u32 {
         let of_const = |value: u64| 64 - value.leading_zeros();
         match self {

@@ -80,7 +80,7 @@ fn sent_messages_are_not_repeated_before_acknowledgement_or_timeout() {
     assert!(third.is_some(), "acknowledged");
     assert_eq!(digests.learn(message(2), 109), None);
     assert!(digests.learn(message(2), 110).is_some(), "too long ago");
-    // What is not known any more, or never was, is nothing to complain about; a digest is.
+    // An unknown list id is no error; an unknown digest is.
     digests.acknowledge(SIGHTING, first.id).expect("forgotten");
     digests.acknowledge(SIGHTING, 99).expect("never sent");
     let unknown = digests.acknowledge(7, first.id);

@@ -149,7 +149,7 @@ impl Answer {
             }
             drop(held);
             if let Some(end) = end {
-                // When the client is gone, nobody asks.
+                // The client may have left.
                 let _ = sender.send(Err(end)).await;
             }
         });

@@ -198,14 +198,14 @@ pub(super) fn serve(
                         break Err(status);
                     }
                 }
-                // It is told what is wrong with its message, unless it is gone.
+                // The client gets the reason, unless it has left.
                 Some(Err(status)) => break Err(status),
                 // The controller has ended the stream.
                 None => break Ok(()),
             }
         };
         if let (Err(status), Some(sender)) = (result, end.upgrade()) {
-            // Full of messages that nobody reads: then nobody reads this one either.
+            // A client that reads no messages misses this one, too.
             let _ = sender.try_send(Err(status));
         }
         service.controllers().leave(id);
@@ -287,8 +287,8 @@ impl Client<'_> {
         let notices = arbitration.update(self.id, self.origin, update)?;
         self.unarbitrated = None;
         if !was_primary && controllers.arbitration.is_primary(self.id) {
-            // §9.8: it may not know what its predecessor was told. Sent before it hears that it is
-            // the primary, so that what a packet says from then on is told.
+            // §9.8: it may not know its predecessor's digests. This precedes the notice that it is the primary, so that it gets
+            // all digests from then on.
             self.service.forwarder.send(|datapath| {
                 if let Some(pipeline) = datapath.active_mut() {
                     pipeline.digests.forget_sent();
@@ -309,7 +309,7 @@ impl Client<'_> {
     ) where
         A: FnOnce(&mut Datapath) -> Result<(), Refusal> + Send + 'static,
     {
-        // The forwarding thread gives it back even when it ends; nobody closes the semaphore.
+        // The forwarding thread returns the permit even when it ends, and the semaphore is never closed.
         let Ok(permit) = self.room.clone().acquire_owned().await else {
             return;
         };

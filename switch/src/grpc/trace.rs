@@ -74,7 +74,7 @@ async fn pass_on(
             next = traced.recv() => next,
             () = &mut end, if waiting => {
                 waiting = false;
-                // What is under way comes as it is, then the channel ends.
+                // Packets under way are reported as they are, then the channel ends.
                 let unwatch = move |datapath: &mut Datapath| datapath.tracer().unwatch(watch);
                 drop(forwarder.send(unwatch));
                 continue;

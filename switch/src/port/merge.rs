@@ -15,7 +15,7 @@ use super::xdp::CHUNK;
 use crate::tm::BATCH;
 use ultima_engine::csum16;
 
-/// Where headers start, without options of IP.
+/// Offsets of headers, without options of IP.
 const IP: usize = 14;
 const TRANSPORT: usize = 34;
 /// TCP's flags. All merged segments have ACK, and some ECE.

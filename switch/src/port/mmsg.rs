@@ -18,7 +18,7 @@ const SLOT: usize = 65_536 + 64;
 /// Words of ancillary data per slot: one `tpacket_auxdata` with its header needs 40 bytes.
 const CONTROL_WORDS: usize = 8;
 
-/// Where the messages of one call of [`recv`] lie.
+/// The messages of one call of [`recv`].
 pub(crate) struct RxBatch {
     slab: Box<[u8]>,
     control: Box<[[u64; CONTROL_WORDS]; BATCH]>,

@@ -22,7 +22,7 @@ const GSO_ECN: u8 = 0x80;
 /// TCP's flags for the end of data.
 pub(super) const FIN_PSH: u8 = 0x09;
 
-/// What the kernel says of a frame. Offsets count from the start of the frame.
+/// The kernel's offload header of a frame. Offsets count from the start of the frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct VnetHeader {
     flags: u8,
@@ -92,7 +92,7 @@ pub(super) enum Network {
     V6,
 }
 
-/// How a frame is cut into segments.
+/// The division of a frame into segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Gso {
     pub(super) transport: Transport,

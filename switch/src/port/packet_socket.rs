@@ -13,8 +13,8 @@ const RECEIVE_BUFFER: usize = 8 * 1024 * 1024;
 /// `linux/if_packet.h`; libc has it for fewer targets than it has the rest.
 const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
 
-/// A socket whose frames have offload headers and come with their VLAN tags beside them. It has to
-/// be told what to receive from.
+/// Opens a socket whose frames have offload headers, with VLAN tags as ancillary data. It receives nothing before
+/// [`receive_from`].
 pub(super) fn receiver() -> io::Result<OwnedFd> {
     let socket = open()?;
     set_option(&socket, libc::SOL_PACKET, PACKET_IGNORE_OUTGOING, &1i32)?;
@@ -46,7 +46,7 @@ pub(super) fn open() -> io::Result<OwnedFd> {
     })
 }
 
-/// Receives from the interface with this index from now on, whatever the frames' addresses.
+/// Starts to receive all frames of the interface with this index, in promiscuous mode.
 pub(super) fn receive_from(socket: &OwnedFd, index: libc::c_uint) -> io::Result<()> {
     let membership = libc::packet_mreq {
         mr_ifindex: index as libc::c_int,

@@ -33,7 +33,7 @@ const ETHERNET_HEADER: usize = 14;
 /// 10 Gbit/s, 60 kB leave it in that time.
 const CONGESTION_PAUSE: Nanos = 50_000;
 
-/// How long a frame is tried: in that time an Ethernet frame of 1,500 bytes leaves at 120 kbit/s.
+/// The time after which a frame that cannot leave is dropped: in that time an Ethernet frame of 1,500 bytes leaves at 120 kbit/s.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// Time between two tries to open an AF_XDP socket.

@@ -1,8 +1,8 @@
 //! Frames from an interface, read where the kernel wrote them: a receive ring in memory that both
 //! share (PACKET_RX_RING of packet(7), described in the kernel's `networking/packet_mmap.rst`).
 //!
-//! Slots are of TPACKET_V2: they reach the reader one by one, while a block of TPACKET_V3 does so
-//! when it is full or a timer of at least a millisecond rings. A frame that is longer than a slot,
+//! Slots are of TPACKET_V2: the reader gets them one by one. It gets a block of TPACKET_V3 only
+//! when the block is full or after a timeout of at least a millisecond. A frame that is longer than a slot,
 //! because the interface has a larger MTU or a sender left segmentation to us, comes whole through
 //! the socket's ordinary queue (PACKET_COPY_THRESH), and its slot says so.
 
@@ -21,7 +21,7 @@ const SLOT: usize = 2048;
 const SLOTS: usize = 4096;
 /// Bytes of the next slot to load ahead: all of an ordinary frame.
 const PREFETCHED: usize = 1600;
-/// What the kernel allocates in one piece.
+/// The kernel's unit of allocation.
 const BLOCK: usize = 64 * 1024;
 
 /// A ring of slots, filled by the kernel and emptied here, in the same order.
@@ -30,14 +30,14 @@ pub(super) struct RxRing {
     next: usize,
 }
 
-/// What lies in the next slot. The slot goes back to the kernel when this is dropped.
+/// The next filled slot. Dropping it returns the slot to the kernel.
 pub(super) struct Slot<'a> {
-    /// What there is of the frame.
+    /// The part of the frame that is in the slot.
     pub(super) content: Content<'a>,
     status: &'a AtomicU32,
 }
 
-/// A frame as a slot has it.
+/// The content of a slot.
 pub(super) enum Content<'a> {
     /// All of it: offload header and frame, and the VLAN tag that the kernel took off it.
     Frame(&'a mut [u8], Option<[u8; 4]>),
@@ -48,7 +48,7 @@ pub(super) enum Content<'a> {
 }
 
 impl RxRing {
-    /// Has the kernel make the socket's ring, and maps it. The socket must not be bound yet, and
+    /// Creates the socket's ring in the kernel and maps it. The socket must not be bound yet, and
     /// its frames must have offload headers.
     pub(super) fn map(socket: &OwnedFd) -> io::Result<Self> {
         let version = libc::tpacket_versions::TPACKET_V2 as libc::c_int;

@@ -41,7 +41,7 @@ struct Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        // Best effort: somebody else may have removed it already.
+        // Another process may have removed it already.
         let _ = fs::remove_file(&self.path);
     }
 }

@@ -128,7 +128,7 @@ impl GNmi for Service {
             let pattern = join(request.prefix.as_ref(), path);
             let mut found = self.leaves(std::slice::from_ref(&pattern)).await?;
             leaves::retain(&mut found, of);
-            // What asks for all of a kind is answered also where there is none.
+            // A request for all elements of a kind is answered even if there are none.
             let asks_for_all = leaves::is_known(&pattern)
                 && pattern.iter().any(|element| {
                     ["*", "..."].contains(&element.name.as_str())

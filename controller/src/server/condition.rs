@@ -93,17 +93,20 @@ impl Condition {
         }
     }
 
-    /// Adopts the states in the event log of an earlier leader, so that each change is logged once.
-    pub fn adopt(&mut self, logged: BTreeMap<Element, Logged>) {
-        self.logged = logged;
+    /// Marks elements that are not up in the event log of an earlier leader, for the next one. So it plans jobs as they are, until
+    /// switches report their ports, and logs each change once.
+    pub fn adopt(&mut self, fabric: &Fabric, mut logged: BTreeMap<Element, Logged>, now: Instant) {
         // Links that lost packets are in use until they lose packets again.
-        let trunks = self.logged.keys().copied();
-        let trunks: Vec<Element> = trunks
-            .filter(|it| matches!(it, Element::Trunk(_)))
-            .collect();
-        for trunk in trunks {
-            self.log(trunk, State::Up);
-        }
+        logged.retain(|element, _| match *element {
+            Element::Trunk(_) => {
+                let state = State::Up;
+                let element = *element;
+                self.changes.push(StateChange { element, state });
+                false
+            }
+            _ => true,
+        });
+        self.restore(fabric, logged, now);
     }
 
     /// Marks elements that are not up in the event log, for a standby: it has no connections to switches.
@@ -378,10 +381,11 @@ mod tests {
         let mut condition = Condition::new(&fabric, DampingConfig::default(), &[]);
         let [host, other] = [0, 1].map(|at| fabric.hosts()[at].attached);
         let (state, since) = (State::Down, SystemTime::UNIX_EPOCH);
-        condition.adopt([(Element::Port(host), Logged { state, since })].into());
-        assert_eq!(condition.host_down_since(host), None, "it was not seen yet");
+        let logged = [(Element::Port(host), Logged { state, since })];
+        condition.adopt(&fabric, logged.into(), Instant::now());
+        assert_eq!(condition.host_down_since(host), Some(since));
         let before = SystemTime::now();
-        assert!(condition.observe_host(host, false) && condition.observe_host(other, false));
+        assert!(condition.observe_host(other, false));
         assert!(!condition.observe_host(host, false));
         assert_eq!(condition.host_down_since(host), Some(since));
         assert!(condition.host_down_since(other) >= Some(before));

@@ -44,7 +44,7 @@ fn logged_conditions(log: &EventLog) -> Logged {
         };
         match &*event.reason {
             DEGRADED => {
-                let elements = event.message.split_once(": ").unwrap_or_default().0;
+                let elements = event.message.split([':', ';']).next().unwrap_or_default();
                 logged.insert(job.to_owned(), elements.to_owned());
             }
             READY | "Created" | "Deleted" => {
@@ -79,7 +79,11 @@ fn log_changes(controller: &Controller, logged: &mut Logged) {
                 elements.dedup();
                 let elements = some_of(elements);
                 if logged.get(job) != Some(&elements) {
-                    let message = format!("{elements}: {}", first.reason);
+                    let first_of = match elements == first.element {
+                        true => String::new(),
+                        false => format!("; {}", first.element),
+                    };
+                    let message = format!("{elements}{first_of}: {}", first.reason);
                     events.push((Arc::clone(&record.job), DEGRADED, message));
                     logged.insert(job.clone(), elements);
                 }
@@ -106,7 +110,7 @@ mod tests {
         }
         add("back", DEGRADED, "s1: not connected: no answer");
         add("lost", DEGRADED, "s1: not connected: no answer");
-        add("lost", DEGRADED, "s1, h3: not connected: no answer");
+        add("lost", DEGRADED, "s1, h3; s1: not connected: no answer");
         add("deleted", DEGRADED, "s1: not connected: no answer");
         add("back", READY, "");
         add("deleted", "Deleted", "");

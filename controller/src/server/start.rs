@@ -69,6 +69,8 @@ pub async fn start(
     } = config;
     let stored = store.load().await?;
     let mut condition = Condition::new(&fabric, damping, &stored.drained);
+    let log = EventLog::restored(&stored.events);
+    condition.adopt(&fabric, logged_states(&fabric, &log), Instant::now());
     let routes = Routes::new(&fabric, condition.health());
     for id in fabric.switch_ids() {
         plan::check_fabric(&fabric, &routes, &program, id)?;
@@ -126,8 +128,6 @@ pub async fn start(
     let mut records = registry.records(&fabric);
     let known: BTreeMap<u16, &JobRecord> = (stored.jobs.iter()).map(|it| (it.id, it)).collect();
     records.retain(|record| known.get(&record.id) != Some(&record));
-    let log = EventLog::restored(&stored.events);
-    condition.adopt(logged_states(&fabric, &log));
     let (fabric, registry) = (Arc::new(fabric), Arc::new(Mutex::new(registry)));
     let journal = Arc::new(Journal::new(store, lead));
     let seats = SeatKeeper::new(

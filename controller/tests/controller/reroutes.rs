@@ -764,6 +764,60 @@ async fn a_job_leaves_a_link_whose_port_is_reported_down(target: Target) {
     }
 }
 
+/// The next leader plans jobs around ports that are still down, so running jobs keep their paths.
+#[tokio::test]
+async fn a_restart_with_ports_down_writes_nothing_and_logs_nothing() {
+    let target = Target::of_run();
+    let folder = tempfile::tempdir().unwrap();
+    let (switches, config) = fabric_with(target, "").await;
+    let config = Config {
+        state: Some(folder.path().join("state")),
+        ..config
+    };
+    let leaf = &switches[LEAF1];
+    let [to_spine1, to_spine2, to_host] = [101, 102, 1].map(|port| target.port(port));
+    leaf.port(to_spine2, true);
+    for port in [to_spine1, to_host] {
+        leaf.port(port, true);
+    }
+    let (handle, client) = serve(config.clone()).await;
+    client.create_job(&spec("one")).await.unwrap();
+    for port in [to_spine1, to_host] {
+        leaf.port(port, false);
+    }
+    let down = format!("{} down", target.element("leaf1/101"));
+    until(async || health(&client, LEAF1).await == down).await;
+    let events = async |client: &Client| {
+        let events = client.events("job/one").await.unwrap();
+        events
+            .iter()
+            .map(|it| (it.reason.clone(), it.count))
+            .collect::<Vec<_>>()
+    };
+    let is_degraded = async |client: &Client| {
+        events(client)
+            .await
+            .iter()
+            .any(|(reason, _)| reason == "Degraded")
+    };
+    until(async || is_degraded(&client).await && is_whole(&handle).await).await;
+    let before = (updates(&switches), events(&client).await);
+    let tree = client.job("one").await.unwrap().tree;
+    handle.stop().await;
+
+    let (handle, client) = serve(config).await;
+    assert_eq!(client.job("one").await.unwrap().tree, tree);
+    // The next event of a port comes after those of the first ones.
+    leaf.port(to_host, true);
+    until(async || client.job("one").await.unwrap().conditions.is_empty()).await;
+    assert_eq!(updates(&switches), before.0);
+    let mut expected = before.1;
+    until(async || events(&client).await.len() > expected.len()).await;
+    expected.push(("Ready".to_owned(), 1));
+    assert_eq!(events(&client).await, expected);
+    assert!(is_whole(&handle).await);
+}
+
 #[tokio::test]
 async fn drains_survive_a_restart() {
     let folder = tempfile::tempdir().unwrap();

@@ -67,7 +67,8 @@ enum Command {
         "                              # and per position in groups (NAME.column0, ...); default: none"
     ))]
     Create {
-        /// YAML file with one job, or a folder of such files; `-` reads standard input. Repeatable; `FILE` alone is the same
+        /// YAML file; `-` reads standard input. A folder stands for its files, of one job each. Repeatable; `FILE` alone is the
+        /// same
         #[arg(
             short,
             long = "file",

@@ -62,11 +62,14 @@ struct Arguments {
 fn main() -> ExitCode {
     command::complete_if_asked();
     let line = command_line(std::env::args_os().collect());
+    let group = line.get(1).cloned();
     let arguments = match Arguments::try_parse_from(line) {
         Ok(arguments) => arguments,
         Err(mut error) => {
             let verb = match error.get(ContextKind::InvalidSubcommand) {
-                Some(ContextValue::String(verb)) => command::instead_of(verb),
+                Some(ContextValue::String(verb)) => {
+                    command::instead_of(verb, group.as_ref().and_then(|it| it.to_str()))
+                }
                 _ => None,
             };
             if let Some(ours) = verb {

@@ -90,7 +90,8 @@ struct Serve {
     /// Replace the P4 program of a switch that runs another one than Ultima's. Its traffic stops
     #[arg(long)]
     replace_pipeline: bool,
-    /// How long to retry switches that do not answer at startup [default: 5s]. With etcd the controller starts without them
+    /// How long to retry switches that do not answer at startup [default: 5s]. After this time, a controller whose --state has had
+    /// a job or a drain starts without them; another one ends. Not for etcd: a controller with etcd always starts without them
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     startup_timeout: Option<Duration>,
     /// Longest time between two audits of a switch, at least 100ms. An audit reads the switch and repairs drift

@@ -13,7 +13,8 @@ use ultima_console::output::{self, Output, table};
 
 /// Show which controller leads
 ///
-/// Asks every controller that --controller names. The exit code is 1 if none of them leads, or the leader leads no switch.
+/// Asks every controller that --controller names. The exit code is 3 if none of them answers, and 1 if those that answer do
+/// not lead, or the leader leads no switch.
 ///
 /// REVISION: with etcd, the revision that elected the leader; it rises with each takeover. SWITCHES: of a leader, the
 /// switches that it leads.
@@ -104,16 +105,20 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let given = arguments.at.address()?;
     let addresses = given.split(',').map(str::trim);
     crate::runtime::runtime()?.block_on(async {
-        let mut documents = Vec::new();
+        let (mut documents, mut failures) = (Vec::new(), Vec::new());
         for address in addresses {
             documents.push(match Client::standing(address, tls.as_ref()).await {
                 Ok(answer) => Document::new(address, answer),
-                Err(error) => Document {
-                    address: address.to_owned(),
-                    role: "unknown",
-                    problem: error.to_string(),
-                    status: None,
-                },
+                Err(error) => {
+                    let problem = error.to_string();
+                    failures.push(error);
+                    Document {
+                        address: address.to_owned(),
+                        role: "unknown",
+                        problem,
+                        status: None,
+                    }
+                }
             });
         }
         let header = ["ADDRESS", "ROLE", "REVISION", "SWITCHES", "STATUS"];
@@ -135,6 +140,16 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         {
             let why = format!("the leader at {address} leads none of its switches: {problem}");
             return Err(Exit::Failure.because(why).into());
+        }
+        if failures.len() == documents.len() {
+            let is_only_one = failures.len() == 1;
+            let mut failures = failures.into_iter().map(anyhow::Error::from);
+            // The error of a controller that answers says more.
+            let is_reported =
+                |error: &anyhow::Error| is_only_one || Exit::of(error) != Exit::Unavailable;
+            let none = || format!("no controller at {given} answers");
+            let reported = failures.find(is_reported);
+            return Err(reported.unwrap_or_else(|| Exit::Unavailable.because(none()).into()));
         }
         let why = match &documents[..] {
             [only] if !only.problem.is_empty() => only.problem.clone(),

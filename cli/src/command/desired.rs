@@ -101,8 +101,11 @@ pub fn read(files: &[PathBuf]) -> Result<Vec<WrittenJob>> {
     Ok(written)
 }
 
-/// The files of a folder by name; the path itself if it is no folder.
-fn in_folder(path: &Path) -> Result<Vec<PathBuf>> {
+/// The YAML and JSON files of a folder, sorted by name; the path itself if it is no folder.
+///
+/// # Errors
+/// The folder cannot be read, or has no such file.
+pub fn in_folder(path: &Path) -> Result<Vec<PathBuf>> {
     if !path.is_dir() {
         return Ok(vec![path.to_owned()]);
     }

@@ -15,7 +15,7 @@ use ultima_planner::job::{self, JobSpec, WrittenJob};
 
 use super::creation;
 use super::deletion;
-use super::desired::check_names;
+use super::desired::{check_names, in_folder};
 use super::get;
 use super::jobs_of::{jobs_of, named};
 use super::membership;
@@ -67,7 +67,8 @@ enum Command {
         "                              # and per position in groups (NAME.column0, ...); default: none"
     ))]
     Create {
-        /// YAML file; `-` reads standard input. Repeatable; `FILE` alone is the same
+        /// YAML file; `-` reads standard input. A folder stands for its files, of one job each. Repeatable; `FILE` alone is the
+        /// same
         #[arg(
             short,
             long = "file",
@@ -291,11 +292,14 @@ pub async fn delete(
     all_found(unknown).context(HalfDone("not all jobs were deleted".to_owned()))
 }
 
-/// Reads files that must have exactly one job each.
+/// Reads files, and those of folders, that must have exactly one job each.
 fn one_of_each<'a>(files: impl Iterator<Item = &'a PathBuf>) -> Result<Vec<WrittenJob>> {
-    let jobs = files
-        .map(|file| only_one(file))
-        .collect::<Result<Vec<_>>>()?;
+    let mut jobs = Vec::new();
+    for path in files {
+        for file in in_folder(path)? {
+            jobs.push(only_one(&file)?);
+        }
+    }
     check_names(&jobs)?;
     Ok(jobs)
 }

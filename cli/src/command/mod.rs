@@ -74,9 +74,11 @@ pub enum Command {
     DemoWorker(crate::demo::WorkerArguments),
 }
 
-/// The commands for verbs of kubectl that `ultima` does not have.
-pub fn instead_of(verb: &str) -> Option<&'static str> {
+/// The commands for verbs of kubectl that `ultima`, or a `group` of its commands, does not have.
+pub fn instead_of(verb: &str, group: Option<&str>) -> Option<&'static str> {
     Some(match verb {
+        "describe" if group == Some("job") => "ultima describe job/NAME",
+        "describe" => "ultima describe KIND/NAME",
         "cordon" | "drain" => "fabric drain",
         "uncordon" | "undrain" => "fabric undrain",
         "create" | "run" => "job create",

@@ -236,7 +236,7 @@ fn all_files_are_read_before_the_first_change() {
     .expect("written");
     let text = refused(&["apply", "-f", file]);
     assert!(
-        text.contains("jobs.yaml:11:9: weight: weight 0 is out of range; use 1 to 100"),
+        text.contains("jobs.yaml:11:9: weight: 0 is out of range; use a weight of 1 to 100"),
         "{text}"
     );
     std::fs::write(

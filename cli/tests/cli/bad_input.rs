@@ -323,12 +323,12 @@ fn bad_jobs_are_rejected() {
         ),
         (
             "127.0.0.1:1,127.0.0.1:2",
-            "error: no controller at 127.0.0.1:1,127.0.0.1:2 leads\n",
+            "error: no controller at 127.0.0.1:1,127.0.0.1:2 answers\n",
         ),
     ] {
         let status = common::output(&["controller", "status", "--controller", addresses]);
         let line = String::from_utf8(status.stderr).expect("text");
-        assert_eq!((status.status.code(), line.lines().count()), (Some(1), 1));
+        assert_eq!((status.status.code(), line.lines().count()), (Some(3), 1));
         assert!(line.starts_with(why) && !status.stdout.is_empty(), "{line}");
     }
     for nowhere in ["", "leaf1", "127.0.0.1:9555,", "http://127.0.0.1:9555"] {
@@ -366,6 +366,16 @@ fn bad_jobs_are_rejected() {
     assert_says(
         &["job", "create", "-f", two.to_str().unwrap()],
         &["two.yaml:3:1: 2 jobs", "use `ultima apply -f` for several"],
+    );
+    let folder = dir.path().to_str().unwrap();
+    assert_says(
+        &["job", "create", "-f", folder],
+        &["job.yaml:3:1: unknown field `ranks`"],
+    );
+    let empty = tempfile::tempdir().unwrap();
+    assert_says(
+        &["job", "create", "-f", empty.path().to_str().unwrap()],
+        &["the folder has no .yaml, .yml or .json file"],
     );
     let dear = dir.path().join("dear.yaml");
     fs::write(&dear, "name: train\nmembers: [h1, h2]\nweight: dear\n").unwrap();

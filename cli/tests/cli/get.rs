@@ -305,6 +305,11 @@ fn verbs_of_kubectl_lead_to_our_commands() {
         let said = refused(&[verb, "s1"]);
         assert!(said.ends_with(&format!("exists: '{ours}'\n")), "{said}");
     }
+    for (group, object) in [("job", "job/NAME"), ("fabric", "KIND/NAME")] {
+        let said = refused(&[group, "describe", "s1"]);
+        let ours = format!("exists: 'ultima describe {object}'\n");
+        assert!(said.ends_with(&ours), "{said}");
+    }
 }
 
 #[test]

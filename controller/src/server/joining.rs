@@ -411,6 +411,6 @@ impl Drop for Joining<'_> {
             // No member knows this rank, so no operation can have begun with it.
             record.seats.withdraw(rank);
         }
-        self.controller.seats.keep_later(self.job);
+        self.controller.seats.keep_later([self.job]);
     }
 }

@@ -1,8 +1,10 @@
 //! Storing the seats of jobs' members.
 
+use std::collections::BTreeSet;
+use std::mem;
 use std::sync::{Arc, Mutex};
 
-use tokio::sync::Mutex as AsyncMutex;
+use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 use ultima_planner::fabric::Fabric;
 use ultima_planner::job::{JobId, JobPolicy};
 
@@ -12,7 +14,9 @@ use super::lock::lock;
 use super::registry::Registry;
 use crate::store::{Change, JobRecord, StoreError};
 
-/// Writes seats to the store, on tasks of its own: a caller may be cancelled.
+/// Writes seats to the store. A caller may be cancelled: a write that has begun is completed, and
+/// one that waits is done later. While the store hangs there are two tasks at most: one that
+/// writes, and one for all later writes.
 #[derive(Clone)]
 pub struct SeatKeeper {
     fabric: Arc<Fabric>,
@@ -21,6 +25,20 @@ pub struct SeatKeeper {
     /// Held from reading the registry until the record is stored, so that records are stored in
     /// order.
     keeping: Arc<AsyncMutex<()>>,
+    /// Jobs whose callers were cancelled or do not wait. A task waits to store them.
+    later: Arc<Mutex<BTreeSet<JobId>>>,
+}
+
+/// Jobs whose caller waits to store them. If it is cancelled, they are stored later.
+struct Waiting<'a> {
+    keeper: &'a SeatKeeper,
+    ids: Vec<JobId>,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.keeper.keep_later(mem::take(&mut self.ids));
+    }
 }
 
 impl SeatKeeper {
@@ -30,36 +48,100 @@ impl SeatKeeper {
             registry,
             journal,
             keeping: Arc::default(),
+            later: Arc::default(),
         }
     }
 
     /// Stores a job's seats in their present or a later state. One write serves many concurrent
     /// calls.
     pub async fn keep(&self, id: JobId) -> Result<(), JobRequestError> {
-        let keeper = self.clone();
-        let kept = tokio::spawn(async move { keeper.keep_now(id).await });
-        kept.await
-            .expect("the store does not panic, and nothing cancels it")
+        let Some(asked) = self.with_registry(|it| Some(it.get(id)?.seats.changes())) else {
+            return Ok(());
+        };
+        let keeping = self.until_free(vec![id]).await;
+        let stale = self.with_registry(|registry| {
+            let record = registry.get(id)?;
+            (record.seats.kept() < asked).then(|| record.job.name.clone())
+        });
+        let Some(name) = stale else {
+            return Ok(());
+        };
+        let stored = self.store(keeping, vec![id]).await;
+        stored.map_err(|error| JobRequestError::Store { name, error })
     }
 
-    /// The same without waiting for the result.
-    pub fn keep_later(&self, id: JobId) {
-        let keeper = self.clone();
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(async move {
-                if let Err(error) = keeper.keep_now(id).await {
-                    tracing::warn!(%error, "cannot store that a rank was given up");
-                }
-            });
+    /// Stores the seats and trees of these jobs without a wait for the result.
+    pub fn keep_later(&self, ids: impl IntoIterator<Item = JobId>) {
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+            return;
+        };
+        let begins = {
+            let mut later = lock(&self.later);
+            let was_empty = later.is_empty();
+            later.extend(ids);
+            was_empty && !later.is_empty()
+        };
+        if !begins {
+            return;
         }
+        let keeper = self.clone();
+        runtime.spawn(async move {
+            let _keeping = keeper.keeping.lock().await;
+            let ids: Vec<JobId> = mem::take(&mut *lock(&keeper.later)).into_iter().collect();
+            if let Err(error) = keeper.write(&ids).await {
+                tracing::warn!(%error, "cannot store ranks, suspected members and trees of jobs");
+            }
+        });
     }
 
     /// Stores the seats and trees of these jobs.
     pub async fn keep_jobs(&self, ids: impl Iterator<Item = JobId>) -> Result<(), StoreError> {
-        let (keeper, ids) = (self.clone(), ids.collect::<Vec<_>>());
-        let kept = tokio::spawn(async move { keeper.update(&ids, |_| {}, |_| {}).await });
-        kept.await
+        let ids: Vec<JobId> = ids.collect();
+        let keeping = self.until_free(ids.clone()).await;
+        self.store(keeping, ids).await
+    }
+
+    /// Waits until no other call stores.
+    async fn until_free(&self, ids: Vec<JobId>) -> OwnedMutexGuard<()> {
+        let mut waiting = Waiting { keeper: self, ids };
+        let keeping = Arc::clone(&self.keeping).lock_owned().await;
+        waiting.ids.clear();
+        keeping
+    }
+
+    /// Stores jobs as they are now, on a task of its own: the caller may be cancelled.
+    async fn store(&self, keeping: OwnedMutexGuard<()>, ids: Vec<JobId>) -> Result<(), StoreError> {
+        let keeper = self.clone();
+        let stored = tokio::spawn(async move {
+            let _keeping = keeping;
+            keeper.write(&ids).await
+        });
+        stored
+            .await
             .expect("the store does not panic, and nothing cancels it")
+    }
+
+    async fn write(&self, ids: &[JobId]) -> Result<(), StoreError> {
+        let (records, changes): (Vec<_>, Vec<_>) = self.with_registry(|registry| {
+            let now = |id: &JobId| {
+                let changes = registry.get(*id)?.seats.changes();
+                Some((registry.record(&self.fabric, *id)?, (*id, changes)))
+            };
+            ids.iter().filter_map(now).unzip()
+        });
+        // The jobs may be gone.
+        if records.is_empty() {
+            return Ok(());
+        }
+        self.journal.write(Change::Update(records)).await?;
+        self.with_registry(|registry| {
+            for (id, change) in changes {
+                if let Some(record) = registry.get_mut(id) {
+                    record.seats.keep(change);
+                }
+            }
+        });
+        Ok(())
     }
 
     /// Stores the first operation of the next epoch, which becomes the job's current one. Seats
@@ -100,32 +182,68 @@ impl SeatKeeper {
         Ok(())
     }
 
-    async fn keep_now(&self, id: JobId) -> Result<(), JobRequestError> {
-        let asked = match self.with_registry(|registry| Some(registry.get(id)?.seats.changes())) {
-            Some(asked) => asked,
-            None => return Ok(()),
-        };
-        let _keeping = self.keeping.lock().await;
-        let now = self.with_registry(|registry| {
-            let seats = &registry.get(id)?.seats;
-            let stale = seats.kept() < asked;
-            stale.then(|| Some((registry.record(&self.fabric, id)?, seats.changes())))?
-        });
-        let Some((record, change)) = now else {
-            return Ok(());
-        };
-        let name = record.name.clone();
-        let written = self.journal.write(Change::Update(vec![record])).await;
-        written.map_err(|error| JobRequestError::Store { name, error })?;
-        self.with_registry(|registry| {
-            if let Some(record) = registry.get_mut(id) {
-                record.seats.keep(change);
-            }
-        });
-        Ok(())
-    }
-
     fn with_registry<T>(&self, look: impl FnOnce(&mut Registry) -> T) -> T {
         look(&mut lock(&self.registry))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+    use tokio::runtime::Handle;
+    use tokio::task::yield_now;
+    use ultima_planner::fabric::{self, Health};
+    use ultima_planner::job::JobSpec;
+    use ultima_planner::program::Program;
+    use ultima_planner::routing::Routes;
+
+    use super::*;
+    use crate::server::journal::{Lead, testing::Gated};
+    use crate::server::seats::Attempt;
+
+    #[tokio::test]
+    async fn calls_that_are_cancelled_while_the_store_hangs_leave_one_task() {
+        let text = include_str!("../../../topologies/star4.yaml");
+        let fabric = Arc::new(fabric::parse(text, "star4.yaml").unwrap());
+        let program = Program::v1model().unwrap();
+        let mut registry = Registry::new(&fabric, Routes::new(&fabric, Health::default()));
+        let spec = JobSpec::new("train", ["h1", "h2"]);
+        let (job, plan) = registry.propose(&fabric, program.names(), &spec).unwrap();
+        let hosts = [0, 1].map(|rank: usize| job.members[rank].host);
+        let id = registry.reserve(&fabric, (job, plan)).0.id;
+        registry.add(id, None);
+        let registry = Arc::new(Mutex::new(registry));
+        let store = Gated::with(0);
+        let journal = Arc::new(Journal::new(Arc::<Gated>::clone(&store), Lead::Alone));
+        let keeper = SeatKeeper::new(Arc::clone(&fabric), Arc::clone(&registry), journal);
+        let join = |rank: usize| {
+            let mut registry = lock(&registry);
+            let seats = &mut registry.get_mut(id).unwrap().seats;
+            let taken = seats.take(hosts[rank], Attempt(7)).unwrap();
+            seats.join(taken.rank);
+        };
+
+        join(0);
+        assert!(keeper.keep(id).now_or_never().is_none());
+        store.asked(1).await;
+        let tasks = || Handle::current().metrics().num_alive_tasks();
+        let before = tasks();
+        join(1);
+        for _ in 0..1000 {
+            assert!(keeper.keep(id).now_or_never().is_none());
+            assert!(keeper.keep_jobs([id].into_iter()).now_or_never().is_none());
+            keeper.keep_later([id]);
+        }
+        yield_now().await;
+        assert_eq!(tasks(), before + 1);
+
+        store.permits.add_permits(2);
+        keeper.keep(id).await.unwrap();
+        let applied = store.applied.lock().unwrap();
+        let [_, Change::Update(last)] = &applied[..] else {
+            panic!("expected two changes: {applied:?}");
+        };
+        let now = lock(&registry).record(&fabric, id).unwrap();
+        assert_eq!(last[..], [now]);
     }
 }

@@ -287,7 +287,7 @@ impl TryFrom<u32> for Weight {
         match u8::try_from(weight) {
             Ok(weight @ 1..=100) => Ok(Weight(weight)),
             _ => {
-                let message = format!("weight {weight} is out of range; use 1 to 100");
+                let message = format!("{weight} is out of range; use a weight of 1 to 100");
                 Err(Refusal::invalid("weight", message))
             }
         }

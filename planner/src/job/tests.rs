@@ -77,7 +77,7 @@ fn a_list_may_have_the_state_of_its_jobs() {
         (
             "weight: 2",
             "weight: 0",
-            "j.yaml:6:11: [1].weight: weight 0 is out of range",
+            "j.yaml:6:11: [1].weight: 0 is out of range",
         ),
         (
             "weight: 2",
@@ -157,11 +157,11 @@ fn invalid_files_give_one_line_errors() {
         ("", "j.yaml:1:1: the file ends where a value is expected"),
         (
             "name: train\nmembers: [h1, h2]\nweight: 0",
-            "j.yaml:3:9: weight: weight 0 is out of range; use 1 to 100",
+            "j.yaml:3:9: weight: 0 is out of range; use a weight of 1 to 100",
         ),
         (
             "name: train\nmembers: [h1, h2]\nweight: 101",
-            "j.yaml:3:9: weight: weight 101 is out of range; use 1 to 100",
+            "j.yaml:3:9: weight: 101 is out of range; use a weight of 1 to 100",
         ),
         (
             "name: train\nmembers: [h1, h2]\nevict_after_s: 86401",

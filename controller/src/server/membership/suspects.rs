@@ -116,12 +116,7 @@ fn suspect(controller: &Arc<Controller>, id: JobId, now: Instant) -> Option<Inst
     } = scan(controller, id, now);
     if !changes.is_empty() {
         report_suspects(controller, id, changes);
-        let keeps = Arc::clone(controller);
-        controller.in_background(async move {
-            if let Err(error) = keeps.seats.keep_jobs([id].into_iter()).await {
-                tracing::warn!(%error, "cannot store which members are suspected");
-            }
-        });
+        controller.seats.keep_later([id]);
     }
     if !overdue.is_empty() {
         let evicting = Evicting {

@@ -209,7 +209,7 @@ async fn a_policy_changes_in_place() {
     assert_eq!(changes, [change_to(0), change_to(60)]);
     let refused = controller.update_job("one", change(Some(101), None, None));
     let refused = refused.await.unwrap_err().to_string();
-    assert!(refused.contains("use 1 to 100"), "{refused}");
+    assert!(refused.contains("use a weight of 1 to 100"), "{refused}");
 
     let clients = switches[0].streams();
     switches[0].refuse(true);

@@ -91,11 +91,19 @@ impl Compared {
 /// # Errors
 /// A file cannot be read or has an error, with its place; a folder has no such file.
 pub fn read(files: &[PathBuf]) -> Result<Vec<WrittenJob>> {
+    Ok(read_each(files)?.into_iter().flatten().collect())
+}
+
+/// The same, apart for each file. No file is without a job.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_each(files: &[PathBuf]) -> Result<Vec<Vec<WrittenJob>>> {
     let mut written = Vec::new();
     for path in files {
         for file in in_folder(path).input()? {
             let text = input::read_text(&file).input()?;
-            written.extend(job::parse_all(&text, &input::name_of(&file)).input()?);
+            written.push(job::parse_all(&text, &input::name_of(&file)).input()?);
         }
     }
     Ok(written)
@@ -105,7 +113,7 @@ pub fn read(files: &[PathBuf]) -> Result<Vec<WrittenJob>> {
 ///
 /// # Errors
 /// The folder cannot be read, or has no such file.
-pub fn in_folder(path: &Path) -> Result<Vec<PathBuf>> {
+fn in_folder(path: &Path) -> Result<Vec<PathBuf>> {
     if !path.is_dir() {
         return Ok(vec![path.to_owned()]);
     }

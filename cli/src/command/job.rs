@@ -2,20 +2,19 @@
 
 use crate::runtime::run_beside;
 use std::collections::HashSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
-use ultima_console::input;
 
 use anyhow::{Context as _, Result, anyhow};
 use ultima_api::client::Client;
 use ultima_api::document::{self, OneOrAll, state};
 use ultima_api::v1 as api;
-use ultima_planner::job::{self, JobSpec, WrittenJob};
+use ultima_planner::job::{JobSpec, WrittenJob};
 
 use super::creation;
 use super::deletion;
-use super::desired::{check_names, in_folder};
+use super::desired;
 use super::get;
 use super::jobs_of::{jobs_of, named};
 use super::membership;
@@ -160,7 +159,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
     // The file comes first: its errors need no controller.
     let written = match &arguments.command {
         Command::Create { files, words, .. } => {
-            Some(one_of_each(files.iter().chain(words)).input()?)
+            Some(one_of_each(&[&files[..], words].concat()).input()?)
         }
         _ => None,
     };
@@ -293,27 +292,20 @@ pub async fn delete(
 }
 
 /// Reads files, and those of folders, that must have exactly one job each.
-fn one_of_each<'a>(files: impl Iterator<Item = &'a PathBuf>) -> Result<Vec<WrittenJob>> {
-    let mut jobs = Vec::new();
-    for path in files {
-        for file in in_folder(path)? {
-            jobs.push(only_one(&file)?);
-        }
-    }
-    check_names(&jobs)?;
+fn one_of_each(files: &[PathBuf]) -> Result<Vec<WrittenJob>> {
+    let one = |jobs| {
+        let [job] = <[WrittenJob; 1]>::try_from(jobs).map_err(|jobs: Vec<WrittenJob>| {
+            let (second, jobs) = (jobs[1].place(), jobs.len());
+            anyhow!(
+                "{second}: {jobs} jobs in one file; `ultima job create` takes one, use `ultima apply -f` for several"
+            )
+        })?;
+        Ok(job)
+    };
+    let jobs = (desired::read_each(files)?.into_iter()).map(one);
+    let jobs = jobs.collect::<Result<Vec<_>>>()?;
+    desired::check_names(&jobs)?;
     Ok(jobs)
-}
-
-fn only_one(file: &Path) -> Result<WrittenJob> {
-    let name = input::name_of(file);
-    let jobs = job::parse_all(&input::read_text(file)?, &name)?;
-    let [job] = <[WrittenJob; 1]>::try_from(jobs).map_err(|jobs| {
-        let (second, jobs) = (jobs[1].place(), jobs.len());
-        anyhow!(
-            "{second}: {jobs} jobs in one file; `ultima job create` takes one, use `ultima apply -f` for several"
-        )
-    })?;
-    Ok(job)
 }
 
 /// The result of a command that does not work on grids; if `name` is a grid, the error says so.

@@ -38,7 +38,7 @@ const CALLS: u32 = 16;
 /// The time for which a rank lets other threads run before it sleeps: often those of the ranks that it waits for. To sleep and to be woken
 /// takes a core as long as the copies of several packets.
 pub(super) const YIELD: Duration = Duration::from_micros(30);
-/// UDP batches of a source that are handled before its queue.
+/// The most batches that are handled before a packet that may be newer.
 const OLDER: usize = 64;
 
 /// Connections of one rank.
@@ -318,7 +318,9 @@ impl Colocated {
         };
         for event in &events[..count] {
             match event.data() {
-                INBOX => came |= inbox.receive(handle)?,
+                INBOX => {
+                    came |= inbox.receive(&mut |handle| drain(&mut self.ranks, handle), handle)?
+                }
                 LISTENER => self.accept(),
                 connection => self.on_readable(connection),
             }
@@ -462,6 +464,18 @@ fn read_offer(connection: &OwnedFd) -> nix::Result<(Offer, OwnedFd)> {
     }
 }
 
+/// Reads all queues, up to [`OLDER`] batches of each. A rank sends its packets for one rank before those for the group: where one
+/// of the group has come through a switch, these are in its queue.
+fn drain(ranks: &mut [Rank], handle: &mut dyn FnMut(&[u8])) {
+    for rank in ranks.iter_mut().filter(|rank| rank.uses_queue()) {
+        for _ in 0..OLDER {
+            if !rank.read(handle) {
+                break;
+            }
+        }
+    }
+}
+
 impl Rank {
     /// True unless it is colocated and has not sent through its queue yet.
     fn uses_queue(&self) -> bool {
@@ -491,20 +505,27 @@ impl Rank {
         }
         if std::mem::take(&mut incoming.is_new) {
             for _ in 0..OLDER {
-                if !inbox.receive(handle)? {
+                if !inbox.receive(&mut |_| {}, handle)? {
                     break;
                 }
             }
         }
-        let came = incoming.reader.read(handle);
-        Ok(came.unwrap_or_else(|_| {
+        Ok(self.read(handle))
+    }
+
+    /// Reads a batch from its queue. Returns false if it has none.
+    fn read(&mut self, handle: &mut dyn FnMut(&[u8])) -> bool {
+        let Some(incoming) = &mut self.incoming else {
+            return false;
+        };
+        incoming.reader.read(handle).unwrap_or_else(|_| {
             tracing::warn!(
                 address = ?self.address,
                 "invalid length or position in the queue in shared memory of this rank; it sends by UDP from now on"
             );
             self.incoming = None;
             false
-        }))
+        })
     }
 }
 

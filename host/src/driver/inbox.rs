@@ -129,6 +129,9 @@ fn forbid_fragments(socket: &UdpSocket) {
     };
 }
 
+/// Handles what has come from elsewhere with the function that it is given.
+pub(super) type Older<'a> = dyn FnMut(&mut dyn FnMut(&[u8])) + 'a;
+
 /// A rank's sockets, and a buffer for what they receive.
 pub(super) struct Inbox {
     /// The first sends, and receives what no other matches.
@@ -184,13 +187,32 @@ impl Inbox {
 
     /// Receives a batch from each socket that has datagrams. Returns false if none has. Packets of one source are
     /// handled in their order: those that came before its socket was connected are in the first, which is emptied once before
-    /// the others are read.
-    pub(super) fn receive(&mut self, handle: &mut dyn FnMut(&[u8])) -> Result<bool, LinkError> {
-        let Some(ready) = &self.ready else {
-            return receive(&self.sockets[0], &mut self.came, handle);
+    /// the others are read. `older` handles packets of other paths that may have been sent before a batch, which has been read.
+    pub(super) fn receive(
+        &mut self,
+        older: &mut Older<'_>,
+        handle: &mut dyn FnMut(&[u8]),
+    ) -> Result<bool, LinkError> {
+        let Self {
+            sockets,
+            ready,
+            is_drained,
+            came,
+        } = self;
+        let mut receive = |socket: &Socket| {
+            let mut runs = [Run::default(); BATCH];
+            let count = read(socket, came, &mut runs)?;
+            if count > 0 {
+                older(handle);
+            }
+            handle_runs(came, &runs[..count], handle);
+            Ok::<bool, LinkError>(count > 0)
         };
-        if !self.is_drained {
-            self.is_drained = !receive(&self.sockets[0], &mut self.came, handle)?;
+        let Some(ready) = ready else {
+            return receive(&sockets[0]);
+        };
+        if !*is_drained {
+            *is_drained = !receive(&sockets[0])?;
             return Ok(true);
         }
         let mut events = [EpollEvent::empty(); MOST_SOURCES + 1];
@@ -201,7 +223,7 @@ impl Inbox {
         };
         let mut came = false;
         for event in &events[..count] {
-            came |= receive(&self.sockets[event.data() as usize], &mut self.came, handle)?;
+            came |= receive(&sockets[event.data() as usize])?;
         }
         Ok(came)
     }
@@ -227,26 +249,23 @@ fn watch(sockets: &[Socket]) -> io::Result<Epoll> {
     Ok(ready)
 }
 
-/// Receives a batch of runs from one socket. Returns false if there was none.
-fn receive(
-    socket: &Socket,
-    came: &mut [u8],
-    handle: &mut dyn FnMut(&[u8]),
-) -> Result<bool, LinkError> {
-    let mut runs = [Run::default(); BATCH];
-    let count = match receive_runs(socket.as_fd(), came, &mut runs) {
-        Ok(count) => count,
+/// Reads a batch of runs from one socket. Returns their number.
+fn read(socket: &Socket, came: &mut [u8], runs: &mut [Run; BATCH]) -> Result<usize, LinkError> {
+    match receive_runs(socket.as_fd(), came, runs) {
+        Ok(count) => Ok(count),
         // ECONNREFUSED is an ICMP error for a sent datagram: that peer has no socket.
-        Err(Errno::EAGAIN | Errno::EINTR | Errno::ECONNREFUSED) => return Ok(false),
-        Err(error) => return Err(LinkError::io("receive from the UDP socket", error)),
-    };
-    for (bytes, run) in came.chunks_exact(RUN_LEN).zip(&runs[..count]) {
+        Err(Errno::EAGAIN | Errno::EINTR | Errno::ECONNREFUSED) => Ok(0),
+        Err(error) => Err(LinkError::io("receive from the UDP socket", error)),
+    }
+}
+
+fn handle_runs(came: &[u8], runs: &[Run], handle: &mut dyn FnMut(&[u8])) {
+    for (bytes, run) in came.chunks_exact(RUN_LEN).zip(runs) {
         // An empty datagram has no segment.
         for datagram in bytes[..run.len].chunks(run.segment.max(1)) {
             handle(datagram);
         }
     }
-    Ok(count > 0)
 }
 
 /// Datagrams of one source that the kernel has coalesced.
@@ -349,7 +368,10 @@ mod tests {
     /// First bytes of the datagrams that have arrived.
     fn arrived(inbox: &mut Inbox) -> Vec<u8> {
         let mut all = Vec::new();
-        while inbox.receive(&mut |it| all.push(it[0])).expect("receives") {}
+        while inbox
+            .receive(&mut |_| {}, &mut |it| all.push(it[0]))
+            .expect("receives")
+        {}
         all
     }
 

@@ -270,7 +270,7 @@ impl Link for UdpLink {
     fn receive(&mut self, handle: &mut dyn FnMut(&[u8])) -> Result<bool, LinkError> {
         match &mut self.colocated {
             Some(colocated) => colocated.receive(&mut self.inbox, handle),
-            None => self.inbox.receive(handle),
+            None => self.inbox.receive(&mut |_| {}, handle),
         }
     }
 

@@ -184,6 +184,32 @@ fn packets_from_udp_do_not_wait_for_queues() {
     }
 }
 
+/// A packet to the group passes a switch, and may arrive while its receiver reads queues: a batch of one, or none if it was empty.
+#[test]
+fn a_packet_to_the_group_does_not_overtake_those_before_it_in_the_queue() {
+    let mut pair = Pair::new();
+    pair.config.gather = Gather::Multicast;
+    pair.config.colocated = vec![0, 1];
+    pair.config.receive_buffer = Some(ReceiveBuffer { packets: 20 });
+    pair.config.slot_bytes = 65_440;
+    pair.batch = Batch::new(60_000);
+    let switch = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("binds");
+    let (mut first, mut second) = (pair.open(0), pair.open(1));
+    for value in 1..=2 {
+        arrived(&mut first);
+        arrived(&mut second);
+        pair.send(&mut second, 0, &[value; 60_000]);
+    }
+    assert!(shares(&second, 0));
+    arrived(&mut first);
+    // Several batches of the queue.
+    let mut expected = vec![3; 15];
+    (expected.iter()).for_each(|value| pair.send(&mut second, 0, &[*value; 60_000]));
+    switch.send_to(&[4; 80], pair.peers[0]).expect("sends");
+    expected.push(4);
+    assert_eq!(arrived(&mut first), expected);
+}
+
 /// Credit grants two packets at least, and aggregates may name the counted ranks.
 #[test]
 fn the_smallest_windows_have_room() {

@@ -11,9 +11,9 @@ use crate::element::Element;
 use crate::estimator::Estimation;
 use crate::incast::IncastPolicy;
 use crate::loss_detection::LossDetection;
-use crate::rate::RatePolicy;
+use crate::rate::choice::RatePolicy;
 use crate::recycling::Recycling;
-use crate::timeout::Timeouts;
+use crate::timeout::choice::Timeouts;
 
 /// The longest UDP payload over IPv4.
 const MAX_DATAGRAM: usize = 65_507;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use ultima_planner::yaml::LoadError;
 
 use crate::name::LabName;
-use crate::state::SwitchKind;
+use crate::switch_kind::SwitchKind;
 
 /// An error of a lab, in one line.
 #[derive(Debug, thiserror::Error)]

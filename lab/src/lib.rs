@@ -23,6 +23,7 @@ mod plan;
 mod process;
 mod state;
 mod status;
+mod switch_kind;
 mod sysctl;
 mod up;
 
@@ -33,7 +34,8 @@ pub use folder::{controller_address, names};
 pub use name::{LabName, ParseNameError};
 pub use offload::turn_off as turn_offloads_off;
 pub use plan::{Plan, PlannedHost, PlannedLink, PlannedSwitch, PlannedWire};
-pub use state::{State, SwitchKind};
+pub use state::State;
 pub use status::{ProcessStatus, Status, status};
+pub use switch_kind::SwitchKind;
 pub use sysctl::accept_local;
 pub use up::{Cancel, Programs, up};

@@ -17,7 +17,8 @@ use crate::folder::{Folder, Lock};
 use crate::name::LabName;
 use crate::plan::{HOST_INTERFACE, Plan, PlannedFlow, PlannedSwitch, PlannedWire};
 use crate::process::ProcessId;
-use crate::state::{Started, State, SwitchKind};
+use crate::state::{Started, State};
+use crate::switch_kind::SwitchKind;
 use crate::{down, ip, namespace, offload, sysctl};
 
 /// Time for a process to become ready. BMv2 on a busy machine needs seconds.

@@ -1,104 +1,26 @@
-//! An experiment: its parameters, their checks, and its run.
+//! An experiment: its parameters and their checks.
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-use ultima_host::trace::{Clock, Head, Sink};
 use ultima_host::{
     Coding, Config, ConfigError, EarlyBounds, Gather, Grid, GridBounds, GridError, IncastPolicy,
-    Pacing, Path, Policies, ReceiveBuffer, Timeouts, Values,
+    Pacing, Path, Policies, ReceiveBuffer, Timeouts,
 };
 use ultima_link::{JitterError, Loss, LossError};
 use ultima_wire::HEADER_LEN;
 use ultima_wire::frame::FRAME_OVERHEAD;
 
-use crate::aggregation::{Aggregation, Stream};
+use crate::algorithm::Algorithm;
 use crate::clock::Ps;
-use crate::network::{Accounts, Network, NetworkConfig};
-use crate::operations::Operations;
-use crate::report::{Completion, Report, StragglersReport};
-use crate::schedule::{DoubleTree, Exchange, ParameterServer, Ring, Schedule, Transpose};
-use crate::stages::Stages;
-use crate::starts::{Starts, Stragglers};
+use crate::network::NetworkConfig;
+use crate::schedule::Schedule;
+use crate::stages::{Stages, TRAIN};
+use crate::starts::Stragglers;
 use crate::tail::Tail;
-use crate::tar::{Results, Tar, TarOnGrid};
-use crate::tcp::{Tcp, TcpConfig};
 use crate::topology::{Fabric, Topology};
-use crate::values::{Counted, Payload};
-
-/// Bytes that a host sends at once: one system call with segmentation offload.
-pub(crate) const TRAIN: u64 = 64 << 10;
 
 /// The standard normal distribution's 99.9th percentile.
 const Z999: f64 = 3.090_232_306_167_813;
-
-/// An AllReduce algorithm.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Algorithm {
-    /// Transpose AllReduce over the bounded transport of `ultima-host`.
-    Tar,
-    /// The same in two dimensions: within groups, then across them.
-    #[serde(rename = "tar-2d")]
-    Tar2d,
-    /// Transpose AllReduce over TCP.
-    TarTcp,
-    /// Ring, over TCP.
-    Ring,
-    /// Two binary trees, pipelined, over TCP.
-    Tree,
-    /// Recursive halving and doubling, over TCP.
-    HalvingDoubling,
-    /// Recursive exchange with base 4, over TCP.
-    Bcube,
-    /// One parameter server on the host of rank 0, over TCP.
-    ParameterServer,
-    /// Switches add the hosts' values, as in SwitchML: an upper bound.
-    SwitchAggregation,
-}
-
-impl Algorithm {
-    /// All variants.
-    pub const ALL: [Algorithm; 9] = [
-        Algorithm::Tar,
-        Algorithm::Tar2d,
-        Algorithm::TarTcp,
-        Algorithm::Ring,
-        Algorithm::Tree,
-        Algorithm::HalvingDoubling,
-        Algorithm::Bcube,
-        Algorithm::ParameterServer,
-        Algorithm::SwitchAggregation,
-    ];
-
-    /// The name in options and reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            Algorithm::Tar => "tar",
-            Algorithm::Tar2d => "tar-2d",
-            Algorithm::TarTcp => "tar-tcp",
-            Algorithm::Ring => "ring",
-            Algorithm::Tree => "tree",
-            Algorithm::HalvingDoubling => "halving-doubling",
-            Algorithm::Bcube => "bcube",
-            Algorithm::ParameterServer => "parameter-server",
-            Algorithm::SwitchAggregation => "switch-aggregation",
-        }
-    }
-
-    /// The messages of algorithms over TCP.
-    fn schedule(self, ranks: u32, bytes: u64) -> Option<Box<dyn Schedule>> {
-        Some(match self {
-            Algorithm::Tar | Algorithm::Tar2d | Algorithm::SwitchAggregation => return None,
-            Algorithm::TarTcp => Box::new(Transpose::new(ranks, bytes)),
-            Algorithm::Ring => Box::new(Ring::new(ranks, bytes)),
-            Algorithm::Tree => Box::new(DoubleTree::new(ranks, bytes)),
-            Algorithm::HalvingDoubling => Box::new(Exchange::new(2, ranks, bytes)),
-            Algorithm::Bcube => Box::new(Exchange::new(4, ranks, bytes)),
-            Algorithm::ParameterServer => Box::new(ParameterServer::new(ranks, bytes)),
-        })
-    }
-}
 
 /// The parameters of a simulation.
 #[derive(Clone, Debug, PartialEq)]
@@ -355,190 +277,8 @@ impl Experiment {
         }
     }
 
-    /// Runs the experiment. `progress` gets the number of finished operations.
-    ///
-    /// # Errors
-    /// [`ExperimentError`] as [`Experiment::validate`].
-    pub fn run(&self, progress: &mut dyn FnMut(u32)) -> Result<Report, ExperimentError> {
-        self.run_traced(None, progress)
-    }
-
-    /// As [`Experiment::run`], and [`Algorithm::Tar`] records the events of a rank to a sink.
-    ///
-    /// # Errors
-    /// As [`Experiment::run`].
-    pub fn run_traced(
-        &self,
-        trace: Option<(u16, Box<dyn Sink>)>,
-        progress: &mut dyn FnMut(u32),
-    ) -> Result<Report, ExperimentError> {
-        self.validate()?;
-        if let Some(calibration) = self.calibrate()?
-            && self
-                .network
-                .background
-                .is_some_and(|b| b.calibration.is_none())
-        {
-            return self.calibrated(calibration).run_traced(trace, progress);
-        }
-        let starts = Starts::new(
-            self.compute.into(),
-            self.compute_tail,
-            self.stragglers,
-            self.seed,
-        );
-        let operations = Operations::new(self.operations, starts, progress);
-        Ok(match self.schedule() {
-            Some(schedule) => self.run_tcp(schedule, operations),
-            None if self.algorithm == Algorithm::Tar => match self.payload {
-                true => self.run_tar::<Values>(operations, trace),
-                false => self.run_tar::<Counted>(operations, trace),
-            },
-            None if let Some(grid) = self.grid()? => match self.payload {
-                true => self.run_tar_2d::<Values>(grid, operations),
-                false => self.run_tar_2d::<Counted>(grid, operations),
-            },
-            None => self.run_aggregation(operations),
-        })
-    }
-
-    fn schedule(&self) -> Option<Box<dyn Schedule>> {
+    pub(crate) fn schedule(&self) -> Option<Box<dyn Schedule>> {
         self.algorithm.schedule(self.ranks.into(), self.bytes)
-    }
-
-    fn run_tcp(&self, schedule: Box<dyn Schedule>, operations: Operations<'_>) -> Report {
-        let ranks = self.ranks.into();
-        let mut net = Network::new(&self.network, ranks, self.seed);
-        let config = TcpConfig {
-            segment: self.slot as u64,
-            min_rto: self.min_rto.into(),
-        };
-        let mut tcp = Tcp::new(schedule, ranks, config, self.stages(), operations);
-        net.alarm(Ps::ZERO);
-        net.run(&mut tcp);
-        Report {
-            min_rto_ms: Some(self.min_rto.as_secs_f64() * 1e3),
-            ..self.report(&net, tcp.into_operations())
-        }
-        .finished(self)
-    }
-
-    /// The first line of a trace of [`Algorithm::Tar`].
-    pub fn trace_head(&self) -> Head {
-        let title = format!(
-            "ultima sim, {} bytes among {} ranks",
-            self.bytes, self.ranks
-        );
-        Head::new(&self.core(0), Clock::Simulated, &title)
-    }
-
-    fn run_tar<V: Payload>(
-        &self,
-        operations: Operations<'_>,
-        trace: Option<(u16, Box<dyn Sink>)>,
-    ) -> Report {
-        let mut net = Network::new(&self.network, self.ranks.into(), self.seed);
-        let len = (self.bytes / 4) as usize;
-        let config = |rank| self.core(rank);
-        let mut tar = Tar::<V>::new(&config, len, self.stages(), operations);
-        if let Some((rank, sink)) = trace {
-            tar.trace(rank, sink);
-        }
-        net.alarm(Ps::ZERO);
-        net.run(&mut tar);
-        let results = tar.results;
-        self.report_tar(&net, results, tar.into_operations())
-    }
-
-    fn run_tar_2d<V: Payload>(&self, grid: Grid, operations: Operations<'_>) -> Report {
-        let mut net = Network::new(&self.network, self.ranks.into(), self.seed);
-        let len = (self.bytes / 4) as usize;
-        let config = |rank| self.cores(grid, rank);
-        let mut tar = TarOnGrid::<V>::new(grid, &config, len, self.stages(), operations);
-        net.alarm(Ps::ZERO);
-        net.run(&mut tar);
-        let results = tar.results;
-        Report {
-            groups: Some(grid.groups()),
-            ..self.report_tar(&net, results, tar.into_operations())
-        }
-    }
-
-    fn report_tar<B: Clone>(
-        &self,
-        net: &Network<B>,
-        results: Results,
-        operations: Operations<'_>,
-    ) -> Report {
-        Report {
-            arrived_share: results.arrived as f64 / results.owed as f64,
-            arrived_share_of_not_lost: match results.owed - net.accounts().owed_lost {
-                0 => 1.0,
-                not_lost => results.arrived as f64 / not_lost as f64,
-            },
-            t_s_ms: Some(results.t_s.as_secs_f64() * 1e3),
-            t_b_ms: Some(results.t_b.as_secs_f64() * 1e3),
-            worst_error: self.payload.then_some(results.worst_error),
-            ..self.report(net, operations)
-        }
-        .finished(self)
-    }
-
-    fn run_aggregation(&self, operations: Operations<'_>) -> Report {
-        let mut net = Network::new(&self.network, self.ranks.into(), self.seed);
-        let (fabric, stages) = (net.fabric(), self.stages());
-        let hops = u64::from(fabric.diameter() / 2);
-        let stream = Stream::new(self.bytes, self.slot as u64, &stages, hops);
-        let mut ranks = Aggregation::new(&fabric, stream, self.payload, stages, operations);
-        net.alarm(Ps::ZERO);
-        net.run(&mut ranks);
-        Report {
-            pool_slots: Some(stream.pool),
-            min_rto_ms: Some(stream.timeout.as_ms()),
-            worst_error: self.payload.then_some(ranks.worst_error),
-            ..self.report(&net, ranks.into_operations())
-        }
-        .finished(self)
-    }
-
-    fn report<B: Clone>(&self, net: &Network<B>, operations: Operations<'_>) -> Report {
-        let accounts: Accounts = net.accounts();
-        let times = operations.into_times();
-        let stragglers = self.stragglers;
-        Report {
-            simulated: true,
-            algorithm: self.algorithm,
-            ranks: self.ranks,
-            groups: None,
-            bytes: self.bytes,
-            slot: self.slot,
-            tail: self.tail,
-            jitter: self.network.jitter.map(|jitter| jitter.to_string()),
-            loss: self.network.loss.as_ref().map(Loss::to_string),
-            operations: self.operations,
-            seed: self.seed,
-            compute_ms: self.compute.as_secs_f64() * 1e3,
-            compute_tail: self.compute_tail,
-            stragglers: stragglers.map(StragglersReport::from),
-            background: self.network.background,
-            operations_ms: times.all.iter().map(|time| time.as_ms()).collect(),
-            completion_ms: Completion::of(times.all),
-            on_time_ms: stragglers.map(|_| Completion::of(times.on_time)),
-            arrived_share: 1.0,
-            arrived_share_of_not_lost: 1.0,
-            goodput_share_of_bound: 0.0,
-            bound_ms: self.bound().as_ms(),
-            t_s_ms: None,
-            t_b_ms: None,
-            min_rto_ms: None,
-            pool_slots: None,
-            worst_error: None,
-            p99_queue_us: net.p99_wait().as_ms() * 1e3,
-            longest_queue_us: net.longest_wait().as_ms() * 1e3,
-            network: accounts,
-            events: net.events(),
-            most_packets: net.most_packets(),
-        }
     }
 
     /// The least time in which every receiver's link can carry its 2·S·(N−1)/N bytes of values, without
@@ -632,7 +372,7 @@ impl Experiment {
     }
 
     /// A rank's configurations for its row and for its column.
-    fn cores(&self, grid: Grid, rank: u16) -> [Config; 2] {
+    pub(crate) fn cores(&self, grid: Grid, rank: u16) -> [Config; 2] {
         let (members, groups) = (grid.members(), grid.groups());
         let (t_s, t_b) = self.bounds.unwrap_or_else(|| {
             let of_row = self.stage(members, self.bytes);
@@ -647,7 +387,7 @@ impl Experiment {
         [grid.row(&whole, 1), grid.column(&whole, 2)]
     }
 
-    fn core(&self, rank: u16) -> Config {
+    pub(crate) fn core(&self, rank: u16) -> Config {
         let (t_s, t_b) = self.bounds();
         let pacing = Pacing {
             bits_per_second: self.network.rate_of(rank.into()),

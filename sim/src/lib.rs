@@ -12,7 +12,8 @@
 //! | `packet.rs`, `link.rs`, `line.rs`, `topology.rs` | copies of packets, queues and wires, the topology |
 //! | `network.rs` | the network of these, with counters by cause |
 //! | `tail.rs`, `stages.rs`, `starts.rs` | delays of messages and of ranks |
-//! | `background.rs`, `cross.rs` | background flows and their calibration, bursts of cross traffic |
+//! | `background.rs`, `cross.rs` | background flows, bursts of cross traffic |
+//! | `experiment.rs`, `run.rs` | parameters and their checks; the run, and the calibration of background flows |
 //! | `tar.rs` | the protocol core on every host |
 //! | `schedule/` | the other algorithms' messages, one file each |
 //! | `tcp/` | the transport that carries them |
@@ -31,6 +32,7 @@
 
 mod agenda;
 mod aggregation;
+mod algorithm;
 mod background;
 mod clock;
 mod cross;
@@ -41,6 +43,7 @@ mod network;
 mod operations;
 mod packet;
 mod report;
+mod run;
 mod schedule;
 mod stages;
 mod starts;
@@ -50,9 +53,10 @@ mod tcp;
 mod topology;
 mod values;
 
+pub use algorithm::Algorithm;
 pub use background::{Background, Calibration};
 pub use clock::Ps;
-pub use experiment::{Algorithm, Experiment, ExperimentError};
+pub use experiment::{Experiment, ExperimentError};
 pub use network::{Accounts, NetworkConfig, Slow};
 pub use report::{Completion, Report, StragglersReport};
 pub use starts::Stragglers;

@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
+use crate::algorithm::Algorithm;
 use crate::background::Background;
 use crate::clock::Ps;
-use crate::experiment::{Algorithm, Experiment};
 use crate::network::Accounts;
 use crate::starts::Stragglers;
 
@@ -129,10 +129,9 @@ impl From<Stragglers> for StragglersReport {
 }
 
 impl Report {
-    /// Adds derived values.
-    pub(crate) fn finished(mut self, experiment: &Experiment) -> Self {
-        let bound = experiment.bound().as_ms();
-        self.goodput_share_of_bound = self.arrived_share * bound / self.completion_ms.mean;
+    /// Adds what follows from others, with the `bound` of an operation.
+    pub(crate) fn finished(mut self, bound: Ps) -> Self {
+        self.goodput_share_of_bound = self.arrived_share * bound.as_ms() / self.completion_ms.mean;
         self
     }
 }

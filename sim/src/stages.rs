@@ -3,6 +3,9 @@
 use crate::clock::Ps;
 use crate::tail::Tail;
 
+/// Bytes that a host sends at once: one system call with segmentation offload.
+pub(crate) const TRAIN: u64 = 64 << 10;
+
 /// The cost of every message, the same for all algorithms.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stages {

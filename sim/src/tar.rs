@@ -16,11 +16,11 @@ use ultima_wire::frame::FRAME_OVERHEAD;
 use ultima_wire::{HEADER_LEN, Header, Kind};
 
 use crate::clock::Ps;
-use crate::experiment::TRAIN;
 use crate::network::{Hosts, Network};
 use crate::operations::Operations;
 use crate::packet::{Group, Packet, Stamps, Target};
 use crate::stages::Stages;
+use crate::stages::TRAIN;
 use crate::values::{self, Payload};
 
 pub(crate) use grid::TarOnGrid;

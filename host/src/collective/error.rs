@@ -4,7 +4,7 @@ use crate::config::ConfigError;
 use crate::core::StartError;
 use crate::driver::LinkError;
 use crate::exact::Incomplete;
-use crate::hierarchical::GridError;
+use crate::hierarchical::grid::GridError;
 use crate::operation::OperationId;
 use crate::safeguards::StopError;
 

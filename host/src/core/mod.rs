@@ -21,6 +21,7 @@
 //! | `check.rs` | check packets, which show which paths work |
 //! | `states.rs` | the state of each packet that the others owe: outstanding, arrived, lost |
 //! | `overtaking.rs` | how long after an overtaking packet a missing one is lost |
+//! | `outgoing.rs` | a packet to send and its contents |
 //! | `packet.rs` | reading and writing of datagrams |
 //! | `waits.rs` | how long the others will wait: the budget in packets |
 //! | `recycler.rs` | packets of [`crate::recycling`]: counted ranks, requests, repairs |
@@ -60,6 +61,7 @@ mod exact;
 mod members;
 mod operation;
 mod outbox;
+mod outgoing;
 mod overtaking;
 mod packet;
 mod progress;

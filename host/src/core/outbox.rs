@@ -13,7 +13,7 @@ use crate::time::Time;
 
 use super::Destination;
 use super::credit::Credit;
-use super::operation::Start;
+use super::operation::parameters::Start;
 use super::reduce::Closed;
 
 /// Number of copies of a notice, against its loss.

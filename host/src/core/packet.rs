@@ -19,7 +19,7 @@ use crate::timeout::SharedTc;
 use super::Destination;
 use super::check::CheckPacket;
 use super::congestion::Queues;
-use super::operation::Outgoing;
+use super::outgoing::Outgoing;
 
 /// A repair request always has room for a bitmap of this many bytes, however small slots are.
 const REQUEST_ROOM: usize = 64;

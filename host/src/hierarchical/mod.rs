@@ -22,7 +22,7 @@
 //! all of its column, and each row gets it from one of its ranks.
 
 mod cost;
-mod grid;
+pub(crate) mod grid;
 
 use std::time::Duration;
 

@@ -2,6 +2,7 @@
 //!
 //! | file | policy |
 //! | --- | --- |
+//! | `choice.rs` | the choice of one |
 //! | `fixed.rs` | always the limit |
 //! | `timely.rs` | by round-trip times, if no switch stamps |
 //! | `in_band.rs` | by queueing times that switches stamp |
@@ -11,6 +12,7 @@
 //! limit. Only queues change it. Late packets and stragglers change the timeouts instead, and silent loss
 //! shrinks the congestion window.
 
+pub(crate) mod choice;
 mod fixed;
 mod in_band;
 mod receivers;
@@ -18,45 +20,20 @@ mod timely;
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
 use ultima_wire::Feedback;
 use ultima_wire::frame::FRAME_OVERHEAD;
 
 use crate::config::{Config, Pacing};
 use crate::time::Time;
 
+pub use choice::RatePolicy;
 pub(crate) use receivers::Receivers;
 
 /// Smallest share of the limit: at worst a job is one of 64 on its links, and no report of a receiver stops a
 /// sender.
 pub(crate) const LEAST_SHARE: f64 = 1.0 / 64.0;
 
-/// The choice of the sending rate.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum RatePolicy {
-    /// Always the limit.
-    Fixed,
-    /// By round-trip times as published (TIMELY, SIGCOMM 2015), for networks whose switches do not stamp.
-    Timely,
-    /// By queueing times and marks of switches. Where no switch stamps packets it is the limit, and only
-    /// [`Config::congestion_window`] follows the network.
-    #[default]
-    InBand,
-}
-
 impl RatePolicy {
-    /// All variants.
-    pub const ALL: [RatePolicy; 3] = [RatePolicy::Fixed, RatePolicy::Timely, RatePolicy::InBand];
-
-    /// The name in options and reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            RatePolicy::Fixed => "fixed",
-            RatePolicy::Timely => "timely",
-            RatePolicy::InBand => "in-band",
-        }
-    }
-
     pub(crate) fn control(self, scale: &Scale) -> Box<dyn RateControl> {
         match self {
             RatePolicy::Fixed => Box::new(fixed::Fixed),

@@ -7,11 +7,11 @@ use ultima_host::{Config, Destination, Event, Grid, Layout, OperationId, Outcome
 use super::side::{HostLink, Side};
 use super::{Datagram, Results};
 use crate::clock::Ps;
-use crate::experiment::TRAIN;
 use crate::network::{Hosts, Network};
 use crate::operations::Operations;
 use crate::packet::{Group, Stamps, Target};
 use crate::stages::Stages;
+use crate::stages::TRAIN;
 use crate::values::{self, Payload};
 
 /// Index of a rank's row core, and its job's id in headers. Rows are separate jobs in a network; here their

@@ -9,10 +9,12 @@ use ultima_testing::per_run;
 use ultima_wire::Kind;
 
 use super::Datagram;
+use crate::algorithm::Algorithm;
 use crate::clock::Ps;
-use crate::experiment::{Algorithm, Experiment, TRAIN};
+use crate::experiment::Experiment;
 use crate::network::{Hosts, Network, NetworkConfig};
 use crate::packet::{Group, Packet, Stamps, Target};
+use crate::stages::TRAIN;
 use crate::values::{Counted, Payload};
 
 const RATE: u64 = 100_000_000_000;

@@ -18,12 +18,12 @@ use rustc_hash::FxHashMap;
 use ultima_wire::Ticks;
 
 use crate::clock::Ps;
-use crate::experiment::TRAIN;
 use crate::network::{Hosts, Network};
 use crate::operations::Operations;
 use crate::packet::{Packet, Stamps, Target};
 use crate::schedule::{Message, Schedule};
 use crate::stages::Stages;
+use crate::stages::TRAIN;
 use connection::Connection;
 use receiver::Ack;
 use sender::{Next, Sender};

@@ -1,6 +1,7 @@
 //! One AllReduce at one rank: both phases, from its start until its last packet is sent.
 
 mod end;
+pub(super) mod parameters;
 mod receive;
 mod transmit;
 
@@ -28,9 +29,9 @@ use super::sums::Sums;
 use super::tracer::Tracer;
 use super::waits::Waits;
 
+pub(super) use parameters::Start;
 use receive::CodedOtherwise;
 pub(super) use receive::Received;
-pub(super) use transmit::Outgoing;
 
 /// An operation that was started and has not sent its last packet.
 pub(super) struct Operation<V> {
@@ -60,19 +61,6 @@ pub(super) struct Operation<V> {
     coded_otherwise: CodedOtherwise,
     /// None after the operation has ended. Unsent aggregates are in `bucket`.
     waiting: Option<Waiting<V>>,
-}
-
-/// The start of an operation.
-#[derive(Clone, Copy)]
-pub(super) struct Start {
-    pub(super) id: OperationId,
-    pub(super) piece: Piece,
-    pub(super) now: Time,
-    pub(super) bounds: Bounds,
-    /// See [`Members::operation_starts`](super::members::Members::operation_starts).
-    pub(super) number: u32,
-    /// Number of owners that get contributions at a time.
-    pub(super) incast: u16,
 }
 
 /// The state that an operation needs until it ends.

@@ -1,44 +1,22 @@
 //! Packets that an operation sends.
 
-use std::ops::Range;
 use std::time::Duration;
 
 use ultima_wire::Kind;
 
 use crate::cause::Phase;
-use crate::codec::Coding;
 use crate::config::Gather;
 use crate::core::Destination;
 use crate::core::batch::InCore;
 use crate::core::credit::Credit;
 use crate::core::outbox::Packet;
-use crate::core::reduce::Reduce;
+use crate::core::outgoing::Outgoing;
 use crate::element::Element;
 use crate::time::Time;
 use crate::timeout::Policy;
 use crate::values::ValueStore;
 
 use super::Operation;
-
-/// A packet and its contents.
-pub(in crate::core) struct Outgoing<'a> {
-    pub(in crate::core) packet: Packet,
-    /// None if they stay in the bucket until the packet leaves.
-    pub(in crate::core) values: Option<&'a [f32]>,
-    /// The place of its values in the bucket.
-    pub(in crate::core) range: Range<usize>,
-    pub(in crate::core) coding: Coding,
-    /// The ranks that its aggregate counts. None after the operation has ended.
-    pub(in crate::core) reduce: Option<&'a Reduce>,
-    /// Slots of the owner's shard.
-    pub(in crate::core) slots: u32,
-    /// The time for which its receivers will still wait for it.
-    pub(in crate::core) budget: Duration,
-    /// The time for which this rank will still wait.
-    pub(in crate::core) remaining: Duration,
-    /// This rank's t_C; zero for none.
-    pub(in crate::core) t_c: Duration,
-}
 
 impl<V: ValueStore> Operation<V> {
     /// The next packet to send. `earlier`: see [`Outbox::next`](crate::core::outbox::Outbox::next).

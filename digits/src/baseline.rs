@@ -4,7 +4,7 @@ use crate::data::DigitsError;
 use crate::metrics::Accuracy;
 use crate::training::{Plan, learning_rate};
 
-/// What exact averaging leads to.
+/// The result of training with exact averages.
 #[derive(Clone, Debug)]
 pub struct Baseline {
     /// On the held-out examples.

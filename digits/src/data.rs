@@ -131,9 +131,9 @@ impl Samples {
 /// The examples of a run: shuffled, and a fifth of them held out.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Digits {
-    /// What workers train on: 1,437 examples.
+    /// The 1,437 examples of the training.
     pub train: Samples,
-    /// What accuracy is measured on: 360 examples.
+    /// The 360 examples for accuracy.
     pub held_out: Samples,
 }
 

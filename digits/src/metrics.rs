@@ -1,4 +1,4 @@
-//! What a run is judged by: accuracy, how far replicas parted, how wrong updates were, how long they took.
+//! The measures of a run: accuracy, the replicas' distance, the updates' errors, and their durations.
 
 use crate::data::{CLASSES, Samples};
 use crate::mlp::Mlp;

@@ -8,7 +8,7 @@ use ndarray::{Array1, Array2, ArrayView1, ArrayView2, ArrayViewMut1, ArrayViewMu
 use rand::RngExt;
 use std::ops::Range;
 
-/// Where a fully connected layer lies in the flat buffer: its weights (`inputs` rows of `outputs`),
+/// The position of a fully connected layer in the flat buffer: its weights (`inputs` rows of `outputs`),
 /// then its biases.
 #[derive(Clone, Copy, Debug)]
 struct Layer {
@@ -113,7 +113,7 @@ impl Mlp {
         );
         assert_eq!(features.nrows(), labels.len(), "one label per example");
         let mut activations = self.activations(features);
-        // What each example's loss changes by per unit of the layer's output.
+        // The derivative of each example's loss with respect to the layer's output.
         let mut delta = activations.pop().expect("a model has a layer");
         let loss = cross_entropy(&mut delta, labels);
         for (number, layer) in self.layers.iter().enumerate().rev() {

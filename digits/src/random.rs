@@ -3,9 +3,9 @@
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-/// What a stream of random numbers decides.
+/// The purpose of a stream of random numbers.
 ///
-/// Each purpose has its own stream, so that drawing more for one leaves the others as they were: a run
+/// Each purpose has its own stream, so that more numbers for one do not change the others: a run
 /// with other shards still starts from the same weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {

@@ -1,4 +1,4 @@
-//! Who trains on what: the training set dealt to workers, and a worker's batches.
+//! The training set's shards, one for each worker, and a worker's batches.
 
 use crate::data::Samples;
 use crate::random::{Purpose, stream};

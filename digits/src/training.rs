@@ -29,7 +29,7 @@ pub fn learning_rate(step: u32, steps: u32) -> f32 {
 /// Steps of a run unless the user says otherwise.
 pub const STEPS: u32 = 600;
 
-/// What all processes of a run must agree on to train the same model.
+/// The settings that all processes of a run share, so that they train the same model.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Plan {
     /// How many workers share the training set.

@@ -45,7 +45,7 @@ impl Deparser {
         self.emit(machine, out);
         out.extend_from_slice(machine.payload);
         let whole = out.len();
-        // What is recirculated is not cut, as in BMv2.
+        // Recirculated packets are not truncated, as in BMv2.
         if machine.verdict.recirculate.is_none() {
             out.truncate(
                 machine

@@ -1,4 +1,4 @@
-//! What the fuzz targets do with their input, one function for each target.
+//! The fuzz targets, one function for each.
 //!
 //! None of them may panic, whatever the input is; sanitizers and libFuzzer's limits watch memory
 //! and time. The seeds, and what was found before, are also this crate's test, with a stable

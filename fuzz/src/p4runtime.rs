@@ -129,14 +129,14 @@ impl Bed {
 
     fn run(&mut self, input: &mut Unstructured) -> Result<()> {
         let program = &PROGRAMS[usize::from(u8::arbitrary(input)?) % PROGRAMS.len()];
-        // What earlier inputs sent.
+        // Frames of earlier inputs.
         let mut frame = [0; 1 << 16];
         for end in &self.far_ends {
             while recv(end.as_raw_fd(), &mut frame, MsgFlags::empty()).is_ok() {}
         }
         let clients = &mut self.clients;
         self.runtime.block_on(async {
-            // What an input did to the stream ends with it.
+            // An input's changes to the stream end with it.
             let mut primary = match self.stream.take() {
                 Some(primary) => primary,
                 None => Primary::new(&mut clients.p4runtime).await,
@@ -157,7 +157,7 @@ impl Bed {
     }
 }
 
-/// Whether it says that we are the primary.
+/// True if this client is the primary.
 fn is_ok(answer: &MasterArbitrationUpdate) -> bool {
     answer.status.as_ref().is_none_or(|status| status.code == 0)
 }

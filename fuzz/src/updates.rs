@@ -46,7 +46,7 @@ pub fn update(input: &mut Unstructured, p4info: &P4Info) -> Result<Update> {
     })
 }
 
-/// Whether it is always there, and can only be given other contents.
+/// True if the entity always exists, so that only MODIFY applies to it.
 fn is_only_modified(entity: &Entity) -> bool {
     match &entity.entity {
         Some(Kind::TableEntry(entry)) => entry.is_default_action,
@@ -114,7 +114,7 @@ fn table_entry(input: &mut Unstructured, p4info: &P4Info) -> Result<v1::TableEnt
         is_default_action,
         ..v1::TableEntry::default()
     };
-    // What else an entry may say, rarely.
+    // Rare fields of an entry.
     let more = u8::arbitrary(input)?;
     if more & 0xc0 == 0xc0 {
         entry.idle_timeout_ns = i64::from(more & 3) * 1_000_000;

@@ -232,8 +232,7 @@ pub mod counter {
         "UltimaIngress.upstream.gaps.weight_256",
     ];
 
-    /// Where the gaps of a source are counted: the array, the index in it, and how many numbers are missing in each gap that
-    /// is counted there.
+    /// The cells that count a source's gaps: the array, the index in it, and the length of the gaps that the cell counts.
     pub fn gap_cells(source: u32) -> impl Iterator<Item = (&'static str, u32, u64)> {
         (GAPS.into_iter().zip(0..)).flat_map(move |(array, place)| {
             (1..16).map(move |digit| (array, 16 * source + digit, u64::from(digit) << (4 * place)))
@@ -242,9 +241,9 @@ pub mod counter {
 
     /// Packets that came after one with a higher number: what [`GAPS`] counted as lost before they came.
     pub const OVERTAKEN: &str = "UltimaIngress.upstream.overtaken";
-    /// Packets whose number is far from the one expected: their source has begun anew.
+    /// Packets whose number is far from the one expected: their source has started a new numbering.
     pub const RENUMBERED: &str = "UltimaIngress.upstream.renumbered";
-    /// Packets whose number has come before, among the latest 64: the network doubled them.
+    /// Packets whose number is among the latest 64 that have arrived: the network duplicated them.
     pub const DUPLICATED: &str = "UltimaIngress.upstream.duplicated";
 
     /// Those indexed by source, beside [`GAPS`].

@@ -52,7 +52,7 @@ pub enum PortError {
     Invalid {
         /// The replica's RID.
         instance: u32,
-        /// What is wrong with it.
+        /// The problem.
         source: BytestringError,
     },
 }

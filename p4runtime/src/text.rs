@@ -23,7 +23,7 @@ pub enum TextError {
         line: usize,
         /// Column in characters, from 1.
         column: usize,
-        /// What is wrong there.
+        /// The problem.
         reason: String,
         /// Full name of the message that was expected.
         message: String,

@@ -67,7 +67,7 @@ pub enum Ends {
     Interfaces {
         /// By port.
         interfaces: BTreeMap<u16, Interface>,
-        /// That time.
+        /// This time.
         quiet: Duration,
         /// Number of frames sent since the last pause.
         burst: u32,

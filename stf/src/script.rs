@@ -12,7 +12,7 @@ use super::pattern::{Pattern, unhex};
 pub struct Step {
     /// Its line.
     pub line: usize,
-    /// What to do.
+    /// The command.
     pub command: Command,
 }
 
@@ -46,26 +46,26 @@ pub enum Command {
     SetDefault {
         /// The table.
         table: String,
-        /// What a miss does.
+        /// The action of a miss.
         action: Call,
     },
     /// `remove all`: all entries that the test has added.
     RemoveAll,
     /// `packet PORT DATA`
     Packet {
-        /// Where it enters.
+        /// The ingress port.
         port: u16,
         /// The frame.
         frame: Vec<u8>,
     },
     /// `expect PORT [PATTERN]`; without a pattern any frame will do.
     Expect {
-        /// Where it leaves.
+        /// The egress port.
         port: u16,
-        /// What it looks like.
+        /// The expected frame. None for any.
         pattern: Option<Pattern>,
     },
-    /// `no_packet`: nothing is expected. Frames that nobody expects fail a test in any case.
+    /// `no_packet`: nothing is expected. Unexpected frames fail a test in any case.
     NoPacket,
     /// `wait`: until all frames sent so far are through.
     Wait,
@@ -75,7 +75,7 @@ pub enum Command {
         counter: String,
         /// Which of its cells.
         cell: Cell,
-        /// What it must hold.
+        /// The expected value. None for any.
         check: Option<Check>,
     },
     /// `counter_read NAME INDEX`
@@ -112,7 +112,7 @@ pub enum Command {
     NodeAssociate(u32, usize),
 }
 
-/// What a key field must be.
+/// A key field's value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeyValue {
     /// A number, maybe with open digits.
@@ -143,7 +143,7 @@ pub enum Cell {
     Entry(String),
 }
 
-/// What a counter's cell must hold.
+/// The expected value of a counter's cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Check {
     /// Bytes instead of packets.
@@ -167,7 +167,7 @@ pub enum Relation {
 }
 
 impl Relation {
-    /// Whether it holds.
+    /// True if `left` has this relation to `right`.
     pub fn holds(self, left: i64, right: i64) -> bool {
         match self {
             Relation::Equal => left == right,
@@ -209,7 +209,7 @@ pub fn parse(text: &str) -> Result<Vec<Step>, UnknownLine> {
     Ok(steps)
 }
 
-/// What is in front of a `#`, unless that is in quotes.
+/// The line up to a `#` that is not in quotes.
 fn without_comment(line: &str) -> &str {
     let mut quoted = false;
     let comment = line.find(|c| {

@@ -133,7 +133,7 @@ impl Failure {
     }
 }
 
-/// What must come out of a port, in order; the lines that say so.
+/// Expected frames by port, in order, with the lines of the script.
 type Expected = BTreeMap<u16, Vec<(usize, Option<Pattern>)>>;
 
 /// A test under way.

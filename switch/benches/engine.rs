@@ -18,7 +18,7 @@ const JOB: u16 = 7;
 const EPOCH: u16 = 1;
 const RANKS: u16 = 9;
 const PAYLOAD: usize = 1400;
-/// Where a frame has its packet number.
+/// The offset of a frame's packet number.
 const NUMBER: usize = FRAME_OVERHEAD + 20;
 
 fn address(rank: u16) -> Ipv4Addr {

@@ -22,7 +22,7 @@ const DROP_PORT: u128 = 511;
 /// A table of the program.
 struct Kind {
     name: &'static str,
-    /// What packets name it by.
+    /// The key that packets carry.
     number: u8,
     table: &'static str,
     /// Entry `i`'s match fields and priority.

@@ -20,7 +20,7 @@ use ultima_engine::Limits;
 /// Highest port number: v1model's egress port has nine bits, and 511 stands for "drop".
 pub const MAX_PORT: u16 = 510;
 
-/// What a port is attached to. On the command line: `veth0`, `unix:/run/p3.sock`, `fd:7`.
+/// A port's attachment. On the command line: `veth0`, `unix:/run/p3.sock`, `fd:7`.
 #[derive(Debug, Clone)]
 pub enum Attach {
     /// A Linux network interface, by name; needs CAP_NET_RAW.
@@ -82,7 +82,7 @@ impl FromStr for Attach {
 pub struct PortConfig {
     /// Port number, at most [`MAX_PORT`].
     pub number: u16,
-    /// What it is attached to.
+    /// The port's attachment.
     pub attach: Attach,
     /// The port's queue and wire, in the direction out of the switch.
     pub wire: WireConfig,

@@ -57,7 +57,7 @@ pub trait Target: fmt::Debug + Send + Sync {
 pub struct Refusal {
     /// The status code of the response.
     pub code: Code,
-    /// What is wrong and what would be right.
+    /// The problem, and the right value.
     pub message: String,
 }
 

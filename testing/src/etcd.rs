@@ -79,7 +79,7 @@ impl Etcd {
     /// The index of the member that leads the cluster.
     ///
     /// # Panics
-    /// None leads within 30 s.
+    /// No server leads within 30 s.
     pub fn leader(&self) -> usize {
         let begun = Instant::now();
         loop {

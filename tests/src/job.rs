@@ -19,9 +19,9 @@ pub struct Member {
     pub host: HostId,
     /// The index of its losses on that host's switch.
     pub source: u32,
-    /// That host's MAC address.
+    /// The host's MAC address.
     pub mac: MacAddr,
-    /// That host's IPv4 address, and the rank's UDP port there.
+    /// The host's IPv4 address, and the rank's UDP port there.
     pub address: SocketAddrV4,
 }
 

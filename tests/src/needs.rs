@@ -1,4 +1,4 @@
-//! What a test needs: root, a package, a full run. A test that lacks something prints the reason and ends.
+//! The requirements of tests: root, a package, a full run. A test without one of them prints the reason and ends.
 
 use std::env;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! What most tests start from: a testbed with a running controller and installed jobs.
+//! The start of most tests: a testbed with a running controller and installed jobs.
 
 use std::path::PathBuf;
 

@@ -318,7 +318,7 @@ impl Compiler<'_> {
     /// Compiles the instructions of an action, or of a state of the parser.
     pub fn action(&mut self, number: usize) {
         let action = &self.source.actions[number];
-        // Where jumps go, and whether one of them goes back.
+        // Targets of jumps, and whether a jump goes back.
         let mut targets = HashMap::new();
         for (index, instruction) in action.code.iter().enumerate() {
             if let Instruction::Jump(to) | Instruction::JumpUnless(_, to) = instruction {

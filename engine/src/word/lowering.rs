@@ -125,7 +125,7 @@ impl Lowering {
                 self.push(Op::Register(*array, at))
             }
             Num::Binary(op, sides) => self.binary(*op, &sides.0, &sides.1, need),
-            // Where the bits that matter are all that the value has, none of the others need be set.
+            // If the needed bits are all bits of the value, the others need not be set.
             Num::Not(value) if need < 64 && fits(value.bound(), need) => {
                 let at = self.num(value, need)?;
                 self.push(Op::XorConst(at, mask(need)))

@@ -41,7 +41,7 @@ pub(super) struct CongestionWindow {
     round_trip: Option<RoundTrip>,
 }
 
-/// What losses showed of the network.
+/// The network's limits, as losses showed them.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     /// The window of the last loss.

@@ -31,7 +31,7 @@ fn config(key: Option<Key>, recycling: Option<Recycling>) -> Config {
     }
 }
 
-/// What the attacker knows: all that it saw, by receiver.
+/// The attacker's knowledge: all packets that it saw, by receiver.
 struct Attack {
     random: Random,
     seen: Vec<VecDeque<Vec<u8>>>,

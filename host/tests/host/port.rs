@@ -243,7 +243,7 @@ fn a_port_that_closes_is_an_error_not_a_hang() {
     drop(port);
     let error = collective
         .allreduce(ID, &mut [1.0; 1000])
-        .expect_err("nobody is there");
+        .expect_err("no socket is there");
     assert!(
         matches!(error, Error::Link(LinkError::PortClosed)),
         "{error}"

@@ -27,7 +27,7 @@ pub struct Counter {
     pub name: String,
     /// Cells.
     pub size: u64,
-    /// What is counted.
+    /// The counted unit: packets, bytes or both.
     pub unit: counter_spec::Unit,
 }
 

@@ -71,7 +71,7 @@ pub enum EntryError {
         place: String,
         /// The priority given, 0 if none.
         priority: i32,
-        /// Whether the table's entries have one.
+        /// True if the table's entries have a priority.
         needed: bool,
     },
     /// An entry that is to be written has no action.

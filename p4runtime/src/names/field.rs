@@ -89,7 +89,7 @@ pub enum ReadError {
         place: String,
         /// The field.
         field: String,
-        /// What is wrong.
+        /// The problem.
         source: BytestringError,
     },
 }

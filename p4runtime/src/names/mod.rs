@@ -90,7 +90,7 @@ pub enum P4InfoError {
     /// An id is used twice.
     #[error("{place}: id {id} is given twice, expected unique ids")]
     RepeatedId {
-        /// Where ids repeat.
+        /// The kind of object whose ids repeat.
         place: String,
         /// The id.
         id: u32,

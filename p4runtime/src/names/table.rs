@@ -149,7 +149,7 @@ impl Action {
     }
 }
 
-/// Where a table may use an action (§6.4.1).
+/// The use of an action in a table (§6.4.1): in entries, as the default, or both.
 pub use p4info::action_ref::Scope as ActionScope;
 
 /// A match-action table.

@@ -40,7 +40,7 @@ impl Service {
                 let committed = self.change_program(&primary, None, commit).await?;
                 committed.ok_or_else(no_saved)?;
             }
-            // That it loads is the answer.
+            // It is valid if it loads.
             Ok(Action::Verify) => reaper.free(self.load(config).await?),
             Ok(Action::VerifyAndSave) => {
                 let pipeline = self.load(config).await?;

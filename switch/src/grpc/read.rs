@@ -50,7 +50,7 @@ impl Service {
         {
             return Ok(answer.stream());
         }
-        // Anew, without writes in between.
+        // Again, without writes in between.
         drop(answer);
         let mut answer = Answer::new(requests.len(), self.answers.clone());
         {

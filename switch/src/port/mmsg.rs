@@ -86,7 +86,7 @@ impl RxBatch {
 impl<'a> Frame<'a> {
     /// A frame with nothing left to do, unless it is too long.
     pub(super) fn whole(bytes: &'a [u8]) -> Self {
-        // What was cut off at a slot's end was longer than the limit, too.
+        // A frame that the slot's end truncated was longer than the limit, too.
         if bytes.len() > MAX_FRAME {
             Frame::Refused(bytes)
         } else {

@@ -402,7 +402,7 @@ impl Medium for RawPort {
     fn send(&mut self, frames: &[&[u8]], reports: &mut Vec<Departure>) {
         self.congested = false;
         if !self.connected() {
-            // Where there is no carrier the kernel takes frames and drops them without a word.
+            // Without a carrier the kernel accepts frames and drops them silently.
             reports.extend(frames[reports.len()..].iter().map(|_| Departure::NoPeer));
             if self.staged > 0 || self.dropped {
                 self.close_tx_ring();

@@ -75,7 +75,7 @@ impl SeqpacketPort {
 
     /// Takes ownership of an inherited descriptor.
     pub(crate) fn inherit(fd: RawFd) -> io::Result<Self> {
-        // Descriptors 0 to 2 belong to the process; a closed one is nobody's.
+        // Descriptors 0 to 2 belong to the process; a closed one has no owner.
         if fd <= 2 {
             return Err(io::Error::other("expected a descriptor above 2"));
         }
@@ -83,8 +83,8 @@ impl SeqpacketPort {
         if unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the descriptor is open, and whoever configures the switch with its number hands
-        // it over: nothing else in this process refers to it.
+        // SAFETY: the descriptor is open, and the configuration that names it passes its ownership:
+        // nothing else in this process refers to it.
         Self::connected_to(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 

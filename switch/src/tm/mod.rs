@@ -55,7 +55,7 @@ pub(crate) enum Departure {
     Oversize,
 }
 
-/// Where frames go after the wire.
+/// The destination of frames after the wire.
 pub(crate) trait Medium {
     /// Offers frames in order and reports on each that was accepted or lost. With fewer reports than frames, the medium is full;
     /// it reports itself when it has room.

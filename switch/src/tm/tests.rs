@@ -301,7 +301,7 @@ fn a_full_medium_backs_up_into_the_queue() {
     let held = bench.port.held();
     assert_eq!((held.in_flight_packets, held.queued_packets()), (66, 31));
     assert_eq!(bench.accounted(), 200);
-    // Room again, much later: the wire starts anew then, it does not make up for lost time.
+    // Much later there is room again. The wire starts then; it does not make up for lost time.
     bench.cable.room = usize::MAX;
     bench.cable.got.clear();
     now = 1_000_000_000;
@@ -396,7 +396,7 @@ fn a_higher_priority_overtakes_in_the_queue_but_not_on_the_wire() {
         bench.order_at(priority, vec![first; 1000], 0);
     }
     assert_eq!(firsts(&bench.run(0)), [4, 3, 5, 1, 2]);
-    // The program is told of its copy's own queue.
+    // The program sees the queue of its own copy.
     let depths: Vec<_> = bench
         .program
         .seen
@@ -562,7 +562,7 @@ fn jitter_delays_each_frame_anew_and_reorders_only_on_request() {
         1,
     );
     assert!(in_order.is_sorted_by_key(|(number, _)| *number));
-    // Nobody is earlier than it drew, and who is later arrives together with the one before.
+    // No frame arrives before its drawn delay. A later one arrives together with the frame before it.
     let mut drawn = reordered;
     drawn.sort_unstable();
     let mut last = 0;

@@ -116,7 +116,7 @@ impl Wire {
         let longest = config.delay + jitter;
         self.line_limit = match config.rate {
             _ if longest.is_zero() => STAGED_BYTES,
-            // What the wire holds at full rate, so that the bound does not slow it down.
+            // The bytes on the wire at full rate, so that the bound does not slow it down.
             Some(rate) => product(rate, longest).min(MAX_LINE) + STAGED_BYTES,
             None => UNRATED_BYTES,
         };

@@ -115,7 +115,7 @@ fn operands() -> impl Strategy<Value = Operands> {
     })
 }
 
-/// What each result should be, with its width, in the order of the headers.
+/// Expected results with their widths, in the order of the headers.
 fn expected(o: &Operands) -> Vec<(&'static str, u32, BigUint)> {
     let (a, b) = (BigInt::from(o.a), BigInt::from(o.b));
     let (s, t) = (signed(o.s), signed(o.t));

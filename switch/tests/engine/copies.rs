@@ -17,7 +17,7 @@ fn frame(order: u8, argument: u8, port: u16, value: u32) -> Vec<u8> {
     frame
 }
 
-/// What a copy says of itself.
+/// The fields that a copy writes about itself.
 #[derive(Debug, PartialEq, Eq)]
 struct Said {
     port: u16,

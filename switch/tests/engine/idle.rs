@@ -74,9 +74,9 @@ fn entries_that_nothing_hits_are_told_again_and_again() {
     assert_eq!(idle(&mut engine, 4 * SECOND_US), [1]);
     assert_eq!(idle(&mut engine, 5 * SECOND_US - 1), NONE);
     assert_eq!(idle(&mut engine, 5 * SECOND_US), [2]);
-    // And the first's timeout began anew when it was told.
+    // The first one's timeout started again with its notification.
     assert_eq!(idle(&mut engine, 6 * SECOND_US), [1]);
-    // What nobody looked for in time is told once.
+    // An entry whose time-out passed unnoticed is reported once.
     assert_eq!(idle(&mut engine, 60 * SECOND_US), [1, 2]);
     assert_eq!(idle(&mut engine, 60 * SECOND_US), NONE);
 }

@@ -1,6 +1,6 @@
 //! Action profiles and selectors: the picked member, and writes of the control plane.
 //!
-//! Where the members picked are listed, they are those that simple_switch 1.15.5 picks after the
+//! The lists of selected members are those that simple_switch 1.15.5 selects after the
 //! same requests in the same order.
 
 use ultima_switch::engine::{
@@ -27,7 +27,7 @@ const FLOWS: [u16; 12] = [
 struct Answer {
     number: u8,
     hit: bool,
-    /// What the program leaves where another action than `answer` ran.
+    /// The value that the program leaves if another action than `answer` ran.
     rest: u8,
 }
 
@@ -434,7 +434,11 @@ fn members_are_left_out_while_their_port_is_down() {
     spread.modify_group(1, members.clone(), 0).unwrap();
     assert_eq!(numbers(&mut testbed, EXACT, 1), [10; 12]);
     testbed.engine.set_ports(&[(11, PortState::Down)]);
-    assert_eq!(numbers(&mut testbed, EXACT, 1), [0; 12], "nobody is left");
+    assert_eq!(
+        numbers(&mut testbed, EXACT, 1),
+        [0; 12],
+        "no member is left"
+    );
     let up = [
         (11, PortState::Up),
         (12, PortState::Up),

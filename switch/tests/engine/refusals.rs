@@ -24,7 +24,7 @@ fn refused(json: &[u8], p4info: &P4Info) -> String {
     }
 }
 
-/// What is said of the copies program when it is changed at a place.
+/// The error for the copies program with a change.
 fn changed(pointer: &str, value: Value) -> String {
     let mut program: Value = serde_json::from_slice(COPIES).unwrap();
     *program
@@ -36,7 +36,7 @@ fn changed(pointer: &str, value: Value) -> String {
     )
 }
 
-/// What is said of a program with action profiles or value sets when it is changed.
+/// The error for a program with action profiles or value sets, with a change.
 fn altered(program: &[u8], p4info: &str, change: impl FnOnce(&mut Value, &mut P4Info)) -> String {
     let mut program: Value = serde_json::from_slice(program).unwrap();
     let mut p4info = text::parse(p4info).unwrap();
@@ -44,7 +44,7 @@ fn altered(program: &[u8], p4info: &str, change: impl FnOnce(&mut Value, &mut P4
     refused(program.to_string().as_bytes(), &p4info)
 }
 
-/// What is said of the copies program with one attribute more.
+/// The error for the copies program with one more attribute.
 fn extended(pointer: &str, name: &str, value: Value) -> String {
     let mut program: Value = serde_json::from_slice(COPIES).unwrap();
     let object = program.pointer_mut(pointer).and_then(Value::as_object_mut);

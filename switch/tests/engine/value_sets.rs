@@ -16,7 +16,7 @@ const MAYBE: u8 = 3;
 const LITERAL: u8 = 4;
 const MISSED: u8 = 0xee;
 
-/// What a packet brings beside the choice of a state.
+/// The content of a packet beside the selected state.
 #[derive(Clone, Copy)]
 struct Packet {
     kind: u8,

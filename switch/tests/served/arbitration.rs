@@ -51,7 +51,7 @@ async fn two_controllers_and_one_primary() {
         .await
         .expect("the primary");
 
-    // The primary leaves: nobody takes its place by itself.
+    // The primary leaves. No other client takes its place by itself.
     drop(two);
     assert_eq!(
         one.notice().await.expect("a notice"),

@@ -224,7 +224,7 @@ impl Bed {
             .expect("entry")
     }
 
-    /// What replicas with this RID get, in the table `replica`.
+    /// The entry of the table `replica` for replicas with this RID.
     pub fn replica(&self, rid: u16, action: &str, values: &[(&str, Bytestring)]) -> TableEntry {
         let table = self.names.table("EgressPipe.replica").expect("table");
         let entry = table

@@ -195,7 +195,7 @@ async fn digest_entries_are_read_as_they_were_written() {
     for update in [Update::delete(learn), Update::modify(learn)] {
         assert_eq!(controller.try_write(update).await, Err(Code::NotFound));
     }
-    // What comes while it is not enabled is not told.
+    // Digests of packets that arrive while it is disabled are not sent.
     bed.peers[&1].send(&frame(1));
     bed.entered(1, 1).await;
     let learn = digest(&bed, "sighting_t", config(0, 1, 0));

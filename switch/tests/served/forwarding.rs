@@ -133,13 +133,13 @@ async fn a_slow_peer_holds_frames_back_and_loses_none_until_the_queue_is_full() 
         .await
         .insert(vec![bed.unicast(A, 2).into()])
         .await;
-    // What the socket buffers hold depends on the kernel: more than enough to fill queue and wire
+    // The socket buffers' size depends on the kernel: more than enough to fill queue and wire
     // too.
     let sent: u32 = 8000;
     for n in 0..sent {
         bed.peers[&1].send(&probe(A, 0, n, 1400));
     }
-    // Nobody has read port 2 so far.
+    // Port 2 has not been read so far.
     let port = loop {
         let port = bed.port(2).await;
         if accounted(&port).1 == u64::from(sent) {
@@ -336,7 +336,7 @@ async fn a_listening_port_serves_one_peer_after_the_other() {
         connect(std::os::fd::AsRawFd::as_raw_fd(&socket), &address).expect("connects");
         Peer::new(socket)
     };
-    // Nobody there: lost, and counted.
+    // Without a peer: lost, and counted.
     bed.peers[&1].send(&probe(A, 0, 1, 60));
     let port = bed.settled(2, 1).await;
     assert!(!port.connected);

@@ -106,7 +106,7 @@ fn changes_of_a_link_are_reported() {
         assert_eq!(next(&mut admin).await, text("UP"));
         assert_eq!(next(&mut oper).await, text("UP"));
 
-        // What comes in is counted, whatever becomes of it.
+        // Every received frame is counted, also if it is dropped later.
         let of = |name: &str, mode: SubscriptionMode| Subscription {
             path: Some(counter("sw1", name)),
             mode: mode.into(),

@@ -577,7 +577,7 @@ fn frames_that_only_the_other_end_refuses_do_not_hold_up_others() {
         let port = bed.settled(1, 40).await;
         assert_eq!(packets(&port.left), 20, "{port:?}");
         assert_eq!(packets(&port.drops.expect("drops").oversize), 20);
-        // What the kernel says to neighbours comes on top.
+        // The kernel's packets to neighbours come on top.
         assert!(host.run(|| received("h1")) >= before + 20);
         bed.switch.stop().await.expect("stops");
         host.end();
@@ -612,7 +612,7 @@ fn frames_pass_a_queueing_discipline_that_an_interface_gets_later() {
         tc("qdisc del dev sw1 root");
         let total = send(10);
         assert_eq!(packets(&bed.settled(1, total).await.left), total);
-        // What the kernel says to neighbours comes on top.
+        // The kernel's packets to neighbours come on top.
         assert!(host.run(|| received("h1")) >= before + total);
         bed.switch.stop().await.expect("stops");
         host.end();
@@ -754,7 +754,7 @@ fn an_interface_serves_one_port() {
     });
 }
 
-/// What an interface in this thread's namespace has received so far, in frames.
+/// Frames that an interface in this thread's namespace has received.
 fn received(name: &str) -> u64 {
     let table = std::fs::read_to_string("/proc/thread-self/net/dev").expect("procfs");
     let line = table

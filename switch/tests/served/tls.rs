@@ -47,7 +47,7 @@ fn endpoint(switch: &Switch, scheme: &str) -> Endpoint {
     Channel::from_shared(format!("{scheme}://{}", switch.grpc_addr())).expect("address")
 }
 
-/// Whether a client with this configuration is answered.
+/// True if a client with this configuration gets an answer.
 async fn is_served(switch: &Switch, tls: ClientTlsConfig) -> bool {
     let endpoint = endpoint(switch, "https").tls_config(tls).expect("sound");
     is_answered(endpoint).await

@@ -57,7 +57,7 @@ async fn each_update_of_a_batch_has_its_own_outcome() {
         Code::NotFound,
     ];
     assert_eq!(codes, expected, "{outcomes:?}");
-    // What did not fail was done.
+    // The updates that did not fail took effect.
     let found = controller
         .read(vec![TableEntry::default().into()])
         .await

@@ -34,7 +34,7 @@ fn member(value: &[u8]) -> ValueSetMember {
     }
 }
 
-/// What the packet of a kind comes back with.
+/// The content with which a packet of this kind returns.
 fn state(bed: &Bed, kind: u8) -> u8 {
     bed.peers[&1].send(&[1, kind, 0, 0, 0, 0]);
     bed.peers[&1].receive()[0]

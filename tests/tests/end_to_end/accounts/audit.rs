@@ -12,7 +12,7 @@ use ultima_tests::counters::{Cell, Count, Counts};
 use ultima_tests::fabric::{Fabric, HostId};
 use ultima_tests::job::Job;
 
-/// What hosts sent and received.
+/// The packets that hosts sent and received.
 #[derive(Clone, Debug, Default)]
 pub struct Ledger {
     /// Intact Ultima packets that each switch received from its hosts.

@@ -11,24 +11,24 @@ use serde_yaml::{Location, SnippetMode, Spanned};
 mod outline;
 mod words;
 
-/// A place in a file, printed as `file:line:column`. Lines and columns count from 1.
+/// A position in a file, printed as `file:line:column`. Lines and columns count from 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct FilePosition {
     source: String,
     /// 0 if unknown.
     line: u64,
     column: u64,
 }
 
-impl Place {
+impl FilePosition {
     /// A file as a whole.
     pub fn whole(source: &str) -> Self {
-        Place::new(source, Location::UNKNOWN)
+        FilePosition::new(source, Location::UNKNOWN)
     }
 
-    /// A place in a file, which may be unknown.
+    /// A position in a file, which may be unknown.
     pub fn new(source: &str, location: Location) -> Self {
-        Place {
+        FilePosition {
             source: source.to_owned(),
             line: location.line(),
             column: location.column(),
@@ -36,7 +36,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for FilePosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.line {
             0 => f.write_str(&self.source),
@@ -52,7 +52,7 @@ pub struct LoadError(String);
 
 impl LoadError {
     /// Reports a problem of a field, such as `hosts[2].mac`, or of the whole text if `field` is empty.
-    pub fn at(place: &Place, field: &str, problem: impl fmt::Display) -> Self {
+    pub fn at(place: &FilePosition, field: &str, problem: impl fmt::Display) -> Self {
         LoadError(match field {
             "" => format!("{place}: {problem}"),
             field => format!("{place}: {field}: {problem}"),
@@ -74,7 +74,7 @@ pub fn parse<T: DeserializeOwned>(text: &str, source: &str) -> Result<T, LoadErr
     serde_yaml::from_str(text).map_err(|error| {
         let location = error.location().unwrap_or(Location::UNKNOWN);
         let field = outline::field_at(text, location);
-        let place = Place::new(source, location);
+        let place = FilePosition::new(source, location);
         LoadError::at(&place, &field, one_line(&error, location))
     })
 }
@@ -106,15 +106,15 @@ impl Text {
     }
 
     /// The place of a field's value; none if the text does not have the field.
-    pub fn find(&self, field: &str) -> Option<Place> {
+    pub fn find(&self, field: &str) -> Option<FilePosition> {
         let location = outline::place_of(&self.text, field)?;
-        Some(Place::new(&self.name, location))
+        Some(FilePosition::new(&self.name, location))
     }
 
     /// The place of a field's value, or of the whole text.
-    pub fn place(&self, field: &str) -> Place {
+    pub fn place(&self, field: &str) -> FilePosition {
         let place = self.find(field).or_else(|| self.find(""));
-        place.unwrap_or_else(|| Place::whole(&self.name))
+        place.unwrap_or_else(|| FilePosition::whole(&self.name))
     }
 
     /// Reports a problem of a field, at its place.
@@ -168,7 +168,7 @@ pub fn invalid<T>(
     field: &str,
     problem: impl fmt::Display,
 ) -> LoadError {
-    LoadError::at(&Place::new(source, value.referenced), field, problem)
+    LoadError::at(&FilePosition::new(source, value.referenced), field, problem)
 }
 
 /// The pattern of names; see [`ultima_api::is_name`].

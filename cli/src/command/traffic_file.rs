@@ -15,7 +15,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 use serde_yaml::Spanned;
 use ultima_planner::settings::{self, Settings, settings_schema};
-use ultima_planner::yaml::{self, LoadError, Place};
+use ultima_planner::yaml::{self, FilePosition, LoadError};
 use ultima_switch::tm::WireChange;
 
 /// The settings of a file.
@@ -95,7 +95,7 @@ fn parse(text: &str, source: &str, ports: Option<&[u16]>) -> Result<TrafficFile,
     if all.into_iter().all(WireChange::is_empty) {
         let problem = "no settings; expected `default: {rate: 10G}` or \
                        `ports: {3: {delay: 1ms}}`";
-        return Err(LoadError::at(&Place::whole(source), "", problem));
+        return Err(LoadError::at(&FilePosition::whole(source), "", problem));
     }
     Ok(file)
 }

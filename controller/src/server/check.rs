@@ -10,8 +10,8 @@ use ultima_p4::names::counter;
 use ultima_p4runtime::names::Names;
 use ultima_p4runtime::v1::{Entity, entity};
 use ultima_planner::check::{
-    Check, Counted, Diagnosis, End, Evidence, Finding, Findings, Mesh, Path, PathCount, Place,
-    Port, Reports, Step, diagnose, received, silent_paths, unreachable,
+    Check, Counted, Diagnosis, End, Evidence, Finding, Findings, HopPosition, Mesh, Path,
+    PathCount, PathSwitch, Port, Reports, diagnose, received, silent_paths, unreachable,
 };
 use ultima_planner::fabric::{HostId, SwitchId};
 use ultima_planner::job::{Job, Rank};
@@ -253,7 +253,7 @@ fn drop_silent(
         let host = end(controller, job, rank, reports).host;
         let diagnosis = Diagnosis {
             hop: Hop::Member,
-            place: Place::default(),
+            place: HopPosition::default(),
             what: format!(
                 "rank {rank} on {host} has a session with the controller and does not answer"
             ),
@@ -299,7 +299,7 @@ fn find_absent(
         };
         let diagnosis = Diagnosis {
             hop: Hop::Member,
-            place: Place::default(),
+            place: HopPosition::default(),
             what,
             advice,
         };
@@ -326,7 +326,7 @@ fn steps<'a>(
     path: Path,
     [before, after]: [&Counts; 2],
     away: &'a Away,
-) -> Vec<Step<'a>> {
+) -> Vec<PathSwitch<'a>> {
     let fabric = controller.fabric();
     let host = |rank: Rank| job.members[usize::from(rank.0)].host;
     let attached = |rank| fabric.host(host(rank)).attached;
@@ -354,7 +354,7 @@ fn steps<'a>(
                     .get(&id)
                     .map_or("its counters were not read", String::as_str)),
             };
-            Step {
+            PathSwitch {
                 switch: &switch.name,
                 in_port: port(ingress.port),
                 out_port: port(egress),

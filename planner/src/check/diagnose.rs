@@ -2,7 +2,7 @@
 
 use ultima_api::v1::Hop;
 
-use super::{Counted, Diagnosis, Evidence, Place, Port, Step};
+use super::{Counted, Diagnosis, Evidence, HopPosition, PathSwitch, Port};
 
 /// Returns the first hop on the path that did not see all packets of `evidence`, with the fix.
 ///
@@ -15,7 +15,7 @@ pub fn diagnose(evidence: &Evidence<'_>) -> Diagnosis {
         .unwrap_or_else(|| behind_the_last_switch(evidence))
 }
 
-fn found(hop: Hop, place: Place, what: String, advice: String) -> Diagnosis {
+fn found(hop: Hop, place: HopPosition, what: String, advice: String) -> Diagnosis {
     Diagnosis {
         hop,
         place,
@@ -55,12 +55,12 @@ fn at_the_sender(evidence: &Evidence<'_>) -> Option<Diagnosis> {
         ),
         Some(_) => return None,
     };
-    Some(found(hop, Place::default(), what, advice))
+    Some(found(hop, HopPosition::default(), what, advice))
 }
 
 fn on_the_way(evidence: &Evidence<'_>) -> Option<Diagnosis> {
     let steps = &evidence.steps;
-    let mut before: Option<&Step<'_>> = None;
+    let mut before: Option<&PathSwitch<'_>> = None;
     for (at, step) in steps.iter().enumerate() {
         let behind = &steps[at + 1..];
         let found = match &step.counted {
@@ -81,18 +81,18 @@ fn on_the_way(evidence: &Evidence<'_>) -> Option<Diagnosis> {
 }
 
 /// True if the evidence `behind` a switch shows that packets get past it.
-fn passed(evidence: &Evidence<'_>, behind: &[Step<'_>]) -> bool {
+fn passed(evidence: &Evidence<'_>, behind: &[PathSwitch<'_>]) -> bool {
     let many = |count: u64| count >= evidence.packets;
     let at_the_host = evidence.receiver.report.is_some_and(|report| {
         many(report.no_port) || many(report.buffer_full) || many(report.rejected)
     });
-    let counted = |step: &Step<'_>| step.counted.is_ok_and(|counted| many(counted.received));
+    let counted = |step: &PathSwitch<'_>| step.counted.is_ok_and(|counted| many(counted.received));
     evidence.short_ones_pass || at_the_host || behind.iter().any(counted)
 }
 
 /// The diagnosis of a switch that does not report its counters.
 pub fn unreachable(switch: &str, problem: &str) -> Diagnosis {
-    let place = Place {
+    let place = HopPosition {
         switch: Some(switch.to_owned()),
         port: None,
     };
@@ -108,8 +108,8 @@ pub fn unreachable(switch: &str, problem: &str) -> Diagnosis {
 
 fn at_the_entrance(
     evidence: &Evidence<'_>,
-    before: Option<&Step<'_>>,
-    step: &Step<'_>,
+    before: Option<&PathSwitch<'_>>,
+    step: &PathSwitch<'_>,
     counted: &Counted,
 ) -> Option<Diagnosis> {
     let (packets, length, host) = (evidence.packets, evidence.length, evidence.sender.host);
@@ -176,7 +176,11 @@ fn sync(evidence: &Evidence<'_>) -> String {
     format!("run `ultima fabric sync`: the switch lacks entries of job {job}")
 }
 
-fn in_ingress(evidence: &Evidence<'_>, step: &Step<'_>, counted: &Counted) -> Option<Diagnosis> {
+fn in_ingress(
+    evidence: &Evidence<'_>,
+    step: &PathSwitch<'_>,
+    counted: &Counted,
+) -> Option<Diagnosis> {
     let (path, packets) = (evidence.path, evidence.packets);
     let (sender, receiver) = (&evidence.sender, &evidence.receiver);
     let (switch, port, from) = (step.switch, &step.in_port, path.from);
@@ -222,7 +226,11 @@ fn in_ingress(evidence: &Evidence<'_>, step: &Step<'_>, counted: &Counted) -> Op
     Some(found(hop, at(step, port), what, advice))
 }
 
-fn in_egress(evidence: &Evidence<'_>, step: &Step<'_>, counted: &Counted) -> Option<Diagnosis> {
+fn in_egress(
+    evidence: &Evidence<'_>,
+    step: &PathSwitch<'_>,
+    counted: &Counted,
+) -> Option<Diagnosis> {
     let (switch, port) = (step.switch, &step.out_port);
     (counted.delivered < evidence.packets).then(|| {
         found(
@@ -237,13 +245,14 @@ fn in_egress(evidence: &Evidence<'_>, step: &Step<'_>, counted: &Counted) -> Opt
 /// Diagnoses the group's replicas at a switch: for a rank there, or toward the `next` switch.
 fn in_replication(
     evidence: &Evidence<'_>,
-    step: &Step<'_>,
+    step: &PathSwitch<'_>,
     counted: &Counted,
-    next: Option<&Step<'_>>,
+    next: Option<&PathSwitch<'_>>,
 ) -> Option<Diagnosis> {
     let (packets, to) = (evidence.packets, evidence.path.to);
     let (switch, port, replicas) = (step.switch, &step.out_port, step.replicas);
-    let lacks = |next: &Step<'_>| (next.counted).is_ok_and(|counted| counted.received < packets);
+    let lacks =
+        |next: &PathSwitch<'_>| (next.counted).is_ok_and(|counted| counted.received < packets);
     if next.is_some_and(|next| !lacks(next)) {
         // The missing replicas are for others, or may be.
         return None;
@@ -282,7 +291,7 @@ fn behind_the_last_switch(evidence: &Evidence<'_>) -> Diagnosis {
     let last = evidence.steps.last();
     let switch = last.map_or("the switch", |step| step.switch);
     let port = last.map(|step| step.out_port.clone()).unwrap_or_default();
-    let place = last.map_or_else(Place::default, |step| at(step, &step.out_port));
+    let place = last.map_or_else(HopPosition::default, |step| at(step, &step.out_port));
     let (hop, what, advice) = match evidence.receiver.report {
         None => (
             Hop::ReceiverSocket,
@@ -335,8 +344,8 @@ fn behind_the_last_switch(evidence: &Evidence<'_>) -> Diagnosis {
     found(hop, place, what, advice)
 }
 
-fn at(step: &Step<'_>, port: &Port) -> Place {
-    Place {
+fn at(step: &PathSwitch<'_>, port: &Port) -> HopPosition {
+    HopPosition {
         switch: Some(step.switch.to_owned()),
         port: Some(port.clone()),
     }

@@ -30,7 +30,7 @@ pub struct Evidence<'a> {
     /// True if the receiver's host receives packets over a switch.
     pub receiver_hears: bool,
     /// The switches on the path, the sender's first.
-    pub steps: Vec<Step<'a>>,
+    pub steps: Vec<PathSwitch<'a>>,
 }
 
 /// A member at an end of the path.
@@ -63,7 +63,7 @@ impl fmt::Display for Port {
 
 /// A switch on the path.
 #[derive(Clone, Debug)]
-pub struct Step<'a> {
+pub struct PathSwitch<'a> {
     /// The switch's name.
     pub switch: &'a str,
     /// The ingress port.

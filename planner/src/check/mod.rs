@@ -11,7 +11,7 @@ mod mesh;
 mod tests;
 
 pub use diagnose::{diagnose, unreachable};
-pub use evidence::{Counted, End, Evidence, Port, Step};
+pub use evidence::{Counted, End, Evidence, PathSwitch, Port};
 pub use mesh::{Mesh, Reports, SilentPaths, received, silent_paths};
 
 use std::collections::HashMap;
@@ -43,14 +43,14 @@ impl From<Path> for v1::Path {
 
 /// The position of a hop.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Place {
+pub struct HopPosition {
     /// The switch's name; none if the hop is not at a switch.
     pub switch: Option<String>,
     /// The port on the switch.
     pub port: Option<Port>,
 }
 
-impl Place {
+impl HopPosition {
     /// The port's full name in the fabric's file, SWITCH/PORT; none if the hop is not at a port.
     pub fn port_name(&self) -> Option<String> {
         let (switch, port) = self.switch.as_ref().zip(self.port.as_ref())?;
@@ -64,7 +64,7 @@ pub struct Diagnosis {
     /// The kind of hop.
     pub hop: Hop,
     /// The position of the hop.
-    pub place: Place,
+    pub place: HopPosition,
     /// The observation, on one line.
     pub what: String,
     /// The fix, on one line.

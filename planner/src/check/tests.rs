@@ -58,7 +58,7 @@ impl Case {
             number,
             label: number.to_string(),
         };
-        let step = |switch, in_port, out_port, counted: Option<Counted>| Step {
+        let step = |switch, in_port, out_port, counted: Option<Counted>| PathSwitch {
             switch,
             in_port: port(in_port),
             out_port: port(out_port),

@@ -418,7 +418,11 @@ pub fn parse_all(text: &str, source: &str) -> Result<Vec<WrittenJob>, LoadError>
         true => {
             let problem =
                 "the file has no job; expected at least { name: train, members: [h1, h2] }";
-            Err(LoadError::at(&yaml::Place::whole(source), "", problem))
+            Err(LoadError::at(
+                &yaml::FilePosition::whole(source),
+                "",
+                problem,
+            ))
         }
         false => Ok(jobs),
     }
@@ -433,7 +437,7 @@ pub fn parse(text: &str, source: &str) -> Result<JobRequest, LoadError> {
     match (jobs.pop(), jobs.is_empty()) {
         (Some(job), true) => Ok(job.request),
         _ => Err(LoadError::at(
-            &yaml::Place::whole(source),
+            &yaml::FilePosition::whole(source),
             "",
             "expected one job",
         )),

@@ -7,7 +7,7 @@ use ultima_api::v1::FieldProblem;
 
 use super::file::Document;
 use super::{JobRequest, file};
-use crate::yaml::{LoadError, Place, Text};
+use crate::yaml::{FilePosition, LoadError, Text};
 
 /// The path of a field of the job at `at`.
 fn path(at: &str, field: &str) -> String {
@@ -64,7 +64,7 @@ impl WrittenJob {
     }
 
     /// The place of the job.
-    pub fn place(&self) -> Place {
+    pub fn place(&self) -> FilePosition {
         self.text.place(&self.at)
     }
 
@@ -74,7 +74,7 @@ impl WrittenJob {
     }
 
     /// The place of a field, or of the job if the file does not have the field.
-    pub fn place_of(&self, field: &str) -> Place {
+    pub fn place_of(&self, field: &str) -> FilePosition {
         let place = self.text.find(&path(&self.at, field));
         place.unwrap_or_else(|| self.place())
     }

@@ -73,7 +73,7 @@ pub enum Phase {
 
 /// An action for the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum ChangeAction {
     /// Send a member of the old epoch its part in the change, and ask it to acknowledge.
     Prepare(Rank),
     /// Send a member of the old epoch the new epoch's first operation.
@@ -275,13 +275,13 @@ impl Change {
     }
 
     /// Returns the actions that are due `now`.
-    pub fn steps(&mut self, now: Instant, view: &View) -> Vec<Step> {
+    pub fn steps(&mut self, now: Instant, view: &View) -> Vec<ChangeAction> {
         if let (Some(reason), Phase::Gathering | Phase::Asking) = (&self.cancel_reason, self.phase)
         {
-            return vec![Step::Cancel(reason.clone())];
+            return vec![ChangeAction::Cancel(reason.clone())];
         }
         if self.key_is_known && matches!(self.phase, Phase::Gathering | Phase::Asking) {
-            return vec![Step::LeaveOut(Vec::new())];
+            return vec![ChangeAction::LeaveOut(Vec::new())];
         }
         if self.phase == Phase::Gathering {
             let is_missing = |rank: &Rank| !view.new.contains_key(rank);
@@ -290,7 +290,7 @@ impl Change {
                 Some(rank) if now >= self.due(now) => {
                     let waited = self.options.join.as_secs_f32();
                     let reason = format!("rank {rank} did not join within {waited} s");
-                    return vec![Step::Cancel(reason)];
+                    return vec![ChangeAction::Cancel(reason)];
                 }
                 Some(_) => return Vec::new(),
                 None => self.enter(Phase::Asking, now),
@@ -325,7 +325,7 @@ impl Change {
         }
     }
 
-    fn ask(&mut self, now: Instant, view: &View) -> Vec<Step> {
+    fn ask(&mut self, now: Instant, view: &View) -> Vec<ChangeAction> {
         let has_acknowledged = |rank: &Rank| self.acknowledged.contains_key(rank);
         if (self.succession.survivors()).all(|(old, _)| has_acknowledged(&old)) {
             self.refuse_far_operations();
@@ -335,7 +335,7 @@ impl Change {
             // Includes members that are left out, if they answered: operations that they began
             // belong to the old epoch.
             let first = self.acknowledged.values().max().copied();
-            return vec![Step::Decide(first.unwrap_or_default())];
+            return vec![ChangeAction::Decide(first.unwrap_or_default())];
         }
         // Drops the notifications of members that left.
         let is_there = |rank: &Rank| view.old.contains_key(rank);
@@ -352,8 +352,8 @@ impl Change {
         let (queued, lost): (Vec<Rank>, Vec<Rank>) = lost.partition(is_queued);
         if let Some(first) = lost.first() {
             return vec![match self.options.lost {
-                Lost::LeaveOut => Step::LeaveOut(lost),
-                Lost::Cancel => Step::Cancel(match self.refusals.get(first) {
+                Lost::LeaveOut => ChangeAction::LeaveOut(lost),
+                Lost::Cancel => ChangeAction::Cancel(match self.refusals.get(first) {
                     Some(reason) => format!("rank {first} cannot change epochs: {reason}"),
                     None if view.left.contains(first) => format!("rank {first} has left"),
                     None => format!(
@@ -364,7 +364,7 @@ impl Change {
             }];
         }
         if let Some(first) = queued.first() {
-            return vec![Step::Cancel(format!(
+            return vec![ChangeAction::Cancel(format!(
                 "rank {first} could not be notified within {} s because of notifications about other changes",
                 LONGEST.as_secs()
             ))];
@@ -378,10 +378,10 @@ impl Change {
                 false => self.notifications.remove(rank),
             };
         }
-        unprepared.into_iter().map(Step::Prepare).collect()
+        unprepared.into_iter().map(ChangeAction::Prepare).collect()
     }
 
-    fn switch_over(&mut self, now: Instant, view: &View) -> Vec<Step> {
+    fn switch_over(&mut self, now: Instant, view: &View) -> Vec<ChangeAction> {
         let has_come = |(old, new)| view.new.contains_key(&new) || view.left.contains(&old);
         let have_come = self.succession.survivors().all(has_come);
         let reconnect_expired = now >= self.since + self.timers.reconnect;
@@ -393,22 +393,24 @@ impl Change {
         let mut steps = self.notify(view);
         // Members that are left out also finish their last operation.
         if (view.old.is_empty() && (have_come || reconnect_expired)) || now >= self.since + bound {
-            steps.push(Step::Fence);
+            steps.push(ChangeAction::Fence);
         }
         steps
     }
 
-    fn notify(&mut self, view: &View) -> Vec<Step> {
+    fn notify(&mut self, view: &View) -> Vec<ChangeAction> {
         let unprepared: BTreeSet<Rank> = newly(&mut self.prepared, &view.old).into_iter().collect();
         let old = newly(&mut self.begun_old, &view.old);
         let newcomers: BTreeSet<Rank> = self.succession.newcomers().collect();
         let new = newly(&mut self.begun_new, &view.new);
         let new = new.into_iter().filter(|rank| newcomers.contains(rank));
         let old = old.into_iter().flat_map(|rank| {
-            let prepare = unprepared.contains(&rank).then_some(Step::Prepare(rank));
-            prepare.into_iter().chain([Step::Begin(rank)])
+            let prepare = unprepared
+                .contains(&rank)
+                .then_some(ChangeAction::Prepare(rank));
+            prepare.into_iter().chain([ChangeAction::Begin(rank)])
         });
-        old.chain(new.map(Step::Welcome)).collect()
+        old.chain(new.map(ChangeAction::Welcome)).collect()
     }
 }
 

@@ -28,7 +28,7 @@ mod suspicion;
 mod tests;
 mod timers;
 
-pub use change::{Change, ChangeOptions, Lost, Phase, SessionId, Step, View};
+pub use change::{Change, ChangeAction, ChangeOptions, Lost, Phase, SessionId, View};
 pub use eviction::Eviction;
 pub use origin::Origin;
 pub use succession::Succession;

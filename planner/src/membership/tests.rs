@@ -56,7 +56,7 @@ struct World {
     committed: Option<Committed>,
     change: Option<Change>,
     /// A withdrawal of the new epoch that has not succeeded yet.
-    withdrawal: Option<Step>,
+    withdrawal: Option<ChangeAction>,
     /// Members that are no longer in the old epoch because the change was made without them.
     left_out: BTreeSet<Rank>,
     last_number: u16,
@@ -285,18 +285,22 @@ impl World {
         let number = self.last_number;
         for step in steps {
             match step {
-                Step::Prepare(rank) => self.send(rank, Message::Prepare(number)),
-                Step::Begin(rank) => self.send(rank, Message::Begin(number, first.unwrap())),
-                Step::Welcome(rank) => self.newcomers.get_mut(&rank).unwrap().1 = first,
-                Step::Decide(first) => {
+                ChangeAction::Prepare(rank) => self.send(rank, Message::Prepare(number)),
+                ChangeAction::Begin(rank) => {
+                    self.send(rank, Message::Begin(number, first.unwrap()))
+                }
+                ChangeAction::Welcome(rank) => self.newcomers.get_mut(&rank).unwrap().1 = first,
+                ChangeAction::Decide(first) => {
                     self.committed.as_mut().unwrap().first = Some(first);
                     if dies {
                         return self.restart();
                     }
                     self.change.as_mut().unwrap().decided(first, self.now);
                 }
-                Step::LeaveOut(_) | Step::Cancel(_) => return self.withdraw(step, fails),
-                Step::Fence => {
+                ChangeAction::LeaveOut(_) | ChangeAction::Cancel(_) => {
+                    return self.withdraw(step, fails);
+                }
+                ChangeAction::Fence => {
                     self.is_over = true;
                     self.change = None;
                     return;
@@ -305,7 +309,7 @@ impl World {
         }
     }
 
-    fn withdraw(&mut self, step: Step, fails: bool) {
+    fn withdraw(&mut self, step: ChangeAction, fails: bool) {
         if fails {
             self.withdrawal = Some(step);
             return;
@@ -314,7 +318,7 @@ impl World {
             self.send(Rank(rank as u16), Message::Cancel);
         }
         match step {
-            Step::LeaveOut(ranks) => {
+            ChangeAction::LeaveOut(ranks) => {
                 self.left_out.extend(ranks);
                 let stay: Vec<HostId> = (0..self.members.len())
                     .filter(|rank| !self.left_out.contains(&Rank(*rank as u16)))
@@ -536,7 +540,7 @@ fn implausible_acknowledgements_are_rejected() {
         "rank 1 cannot change epochs: it acknowledged operation 4294967295, but others are at 9";
     assert_eq!(
         change.steps(now, &View::default()),
-        [Step::Cancel(reason.into())]
+        [ChangeAction::Cancel(reason.into())]
     );
 }
 
@@ -555,7 +559,7 @@ fn slow_members_get_more_time_than_absent_ones() {
         ..View::default()
     };
     let minute = now + Duration::from_secs(60);
-    let fences = |steps: Vec<Step>| steps.contains(&Step::Fence);
+    let fences = |steps: Vec<ChangeAction>| steps.contains(&ChangeAction::Fence);
     assert!(!fences(change.steps(minute, &of(0))));
     assert_eq!(change.due(minute), now + Duration::from_secs(600));
     assert!(fences(change.clone().steps(change.due(minute), &of(0))));
@@ -570,7 +574,10 @@ fn changes_can_be_cancelled_until_they_are_decided() {
     let mut decided = change.clone();
     change.request_cancel("why");
     let view = View::default();
-    assert_eq!(change.steps(now, &view), [Step::Cancel("why".into())]);
+    assert_eq!(
+        change.steps(now, &view),
+        [ChangeAction::Cancel("why".into())]
+    );
     decided.decided(5, now);
     decided.request_cancel("why");
     assert_eq!(decided.steps(now, &view), []);
@@ -589,25 +596,31 @@ fn members_are_notified_once_per_session() {
         }
     };
     let [zero, one, two] = [0, 1, 2].map(Rank);
-    let prepare = [zero, one, two].map(Step::Prepare);
+    let prepare = [zero, one, two].map(ChangeAction::Prepare);
     assert_eq!(change.steps(now, &view([1, 2, 3])), prepare);
     assert_eq!(change.steps(now, &view([1, 2, 3])), []);
     // A member lost its connection, and its notification with it.
-    assert_eq!(change.steps(now, &view([1, 4, 3])), [Step::Prepare(one)]);
+    assert_eq!(
+        change.steps(now, &view([1, 4, 3])),
+        [ChangeAction::Prepare(one)]
+    );
     for rank in [zero, one, two] {
         change.acknowledged(rank, 5);
     }
-    assert_eq!(change.steps(now, &view([1, 4, 3])), [Step::Decide(5)]);
+    assert_eq!(
+        change.steps(now, &view([1, 4, 3])),
+        [ChangeAction::Decide(5)]
+    );
     change.decided(5, now);
     let expected = [
-        Step::Begin(zero),
-        Step::Begin(one),
-        Step::Prepare(two),
-        Step::Begin(two),
+        ChangeAction::Begin(zero),
+        ChangeAction::Begin(one),
+        ChangeAction::Prepare(two),
+        ChangeAction::Begin(two),
     ];
     assert_eq!(change.steps(now, &view([1, 4, 6])), expected);
     assert_eq!(change.steps(now, &view([1, 4, 6])), []);
-    let again = [Step::Prepare(zero), Step::Begin(zero)];
+    let again = [ChangeAction::Prepare(zero), ChangeAction::Begin(zero)];
     assert_eq!(change.steps(now, &view([7, 4, 6])), again);
 }
 
@@ -624,7 +637,7 @@ fn more_members_get_more_time() {
         let succession = Succession::new(&hosts, |_| true, &hosts, |_| String::new());
         let mut change = begun(succession, options, None, now);
         let due = change.due(now);
-        let [Step::Cancel(reason)] = &change.steps(due, &View::default())[..] else {
+        let [ChangeAction::Cancel(reason)] = &change.steps(due, &View::default())[..] else {
             panic!("no member has acknowledged");
         };
         (due - now, reason.clone())
@@ -664,7 +677,7 @@ fn members_are_not_lost_for_unsent_notifications() {
     };
     let all = here(&[0, 1, 2]);
     let mut change = asked(Lost::LeaveOut);
-    let left_out = |rank| [Step::LeaveOut(vec![Rank(rank)])];
+    let left_out = |rank| [ChangeAction::LeaveOut(vec![Rank(rank)])];
     assert_eq!(change.clone().steps(at(4), &all), left_out(1));
     change.acknowledged(Rank(1), 5);
     assert_eq!(
@@ -682,7 +695,7 @@ fn members_are_not_lost_for_unsent_notifications() {
     );
     assert_eq!(notified.steps(at(23), &all), left_out(2));
     // It is never notified, and keeps its rank.
-    let [Step::Cancel(reason)] = &change.steps(at(45), &all)[..] else {
+    let [ChangeAction::Cancel(reason)] = &change.steps(at(45), &all)[..] else {
         panic!("others have waited long enough");
     };
     let unsent = "rank 2 could not be notified within 45 s";

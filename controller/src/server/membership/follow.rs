@@ -11,7 +11,7 @@ use ultima_api::v1::attend_response::Order as Message;
 use ultima_api::v1::membership_event::Kind;
 use ultima_planner::fabric::HostId;
 use ultima_planner::job::{Job, JobId, Rank};
-use ultima_planner::membership::{ChangeOptions, Phase, Step};
+use ultima_planner::membership::{ChangeAction, ChangeOptions, Phase};
 
 use super::super::controller::Controller;
 use super::super::error::JobRequestError;
@@ -147,11 +147,11 @@ pub async fn follow(controller: &Arc<Controller>, id: JobId, is_new: bool) -> Op
 async fn take(
     controller: &Arc<Controller>,
     id: JobId,
-    step: Step,
+    step: ChangeAction,
     announced: &mut Option<Prepared>,
 ) -> Then {
     match step {
-        Step::Prepare(rank) => {
+        ChangeAction::Prepare(rank) => {
             if announced.is_none() {
                 let known = of_next(controller, id, |next| {
                     Some((Unmade::of(next)?, next.origin.as_ref()?.of))
@@ -162,7 +162,7 @@ async fn take(
                 controller.sessions.prepare(*of, rank, preparation);
             }
         }
-        Step::Begin(rank) => {
+        ChangeAction::Begin(rank) => {
             let known = of_next(controller, id, |next| {
                 Some((next.origin.as_ref()?.of, beginning(next)?))
             });
@@ -170,20 +170,20 @@ async fn take(
                 controller.sessions.send(of, rank, Message::Begin(message));
             }
         }
-        Step::Welcome(rank) => {
+        ChangeAction::Welcome(rank) => {
             if let Some(message) = of_next(controller, id, beginning) {
                 controller.sessions.send(id, rank, Message::Begin(message));
             }
         }
-        Step::Decide(first) => return decide(controller, id, first).await,
-        Step::LeaveOut(ranks) => {
+        ChangeAction::Decide(first) => return decide(controller, id, first).await,
+        ChangeAction::LeaveOut(ranks) => {
             return Then::Over(leave_out(controller, id, ranks).await);
         }
-        Step::Cancel(reason) => {
+        ChangeAction::Cancel(reason) => {
             cancel(controller, id, reason).await;
             return Then::Over(None);
         }
-        Step::Fence => {
+        ChangeAction::Fence => {
             fence(controller, id).await;
             return Then::Over(None);
         }

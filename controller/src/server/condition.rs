@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Instant, SystemTime};
 
 use ultima_planner::fabric::damping::{Damping, DampingConfig};
-use ultima_planner::fabric::{Element, Fabric, Health, SwitchId, SwitchPort};
+use ultima_planner::fabric::{Element, Fabric, Health, SwitchId, SwitchPort, TrunkId};
 
 /// The observed state of the fabric's elements, and the operator's drains.
 #[derive(Clone, Debug)]
@@ -93,34 +93,29 @@ impl Condition {
         }
     }
 
-    /// Marks elements that are not up in the event log of an earlier leader, for the next one. So it plans jobs as they are, until
-    /// switches report their ports, and logs each change once.
-    pub fn adopt(&mut self, fabric: &Fabric, mut logged: BTreeMap<Element, Logged>, now: Instant) {
-        // Links that lost packets are in use until they lose packets again.
-        logged.retain(|element, _| match *element {
-            Element::Trunk(_) => {
-                let state = State::Up;
-                let element = *element;
-                self.changes.push(StateChange { element, state });
-                false
-            }
-            _ => true,
-        });
-        self.restore(fabric, logged, now);
-    }
-
-    /// Marks elements that are not up in the event log, for a standby: it has no connections to switches.
-    pub fn restore(&mut self, fabric: &Fabric, logged: BTreeMap<Element, Logged>, now: Instant) {
+    /// Marks elements that are not up in the event log of an earlier leader. So a standby shows them, and the next leader plans
+    /// jobs as they are until switches report their ports, and logs each change once. Returns the links that lose packets.
+    pub fn restore(
+        &mut self,
+        fabric: &Fabric,
+        logged: BTreeMap<Element, Logged>,
+        now: Instant,
+    ) -> Vec<TrunkId> {
         self.logged.clone_from(&logged);
         for (element, Logged { state, .. }) in logged {
             match (element, state) {
                 (Element::Port(port), _) if fabric.trunk_at(port).is_none() => {
                     self.observe_host(port, false);
                 }
-                (_, State::Lossy) => self.mark_lossy(element, now),
+                (Element::Trunk(_), _) | (_, State::Lossy) => self.mark_lossy(element, now),
                 _ => self.mark_down(element, now),
             }
         }
+        let trunk = |element: &Element| match *element {
+            Element::Trunk(trunk) => Some(trunk),
+            _ => None,
+        };
+        self.lossy.iter().filter_map(trunk).collect()
     }
 
     /// Notes a state for the event log. Returns false if the log has it.
@@ -357,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_standby_knows_the_states_in_the_event_log() {
+    fn the_states_in_the_event_log_are_restored() {
         let text = include_str!("../../../topologies/two-switches.yaml");
         let fabric = ultima_planner::fabric::parse(text, "two.yaml").unwrap();
         let mut condition = Condition::new(&fabric, DampingConfig::default(), &[]);
@@ -366,7 +361,10 @@ mod tests {
         let since = SystemTime::UNIX_EPOCH;
         let logged = [(Element::Port(host), State::Down), (link, State::Lossy)];
         let logged = logged.map(|(element, state)| (element, Logged { state, since }));
-        condition.restore(&fabric, logged.into(), Instant::now());
+        let lossy = condition.restore(&fabric, logged.into(), Instant::now());
+        assert_eq!(lossy, [TrunkId(0)]);
+        // The log has them.
+        assert_eq!(condition.take_changes(), []);
         assert!(condition.host_down_since(host) == Some(since) && condition.is_down(link));
         let [state] = &condition.of(&fabric, SwitchId(0))[..] else {
             panic!("the link alone")
@@ -382,7 +380,7 @@ mod tests {
         let [host, other] = [0, 1].map(|at| fabric.hosts()[at].attached);
         let (state, since) = (State::Down, SystemTime::UNIX_EPOCH);
         let logged = [(Element::Port(host), Logged { state, since })];
-        condition.adopt(&fabric, logged.into(), Instant::now());
+        condition.restore(&fabric, logged.into(), Instant::now());
         assert_eq!(condition.host_down_since(host), Some(since));
         let before = SystemTime::now();
         assert!(condition.observe_host(other, false));

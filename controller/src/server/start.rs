@@ -70,7 +70,8 @@ pub async fn start(
     let stored = store.load().await?;
     let mut condition = Condition::new(&fabric, damping, &stored.drained);
     let log = EventLog::restored(&stored.events);
-    condition.adopt(&fabric, logged_states(&fabric, &log), Instant::now());
+    let now = Instant::now();
+    let lossy = condition.restore(&fabric, logged_states(&fabric, &log), now);
     let routes = Routes::new(&fabric, condition.health());
     for id in fabric.switch_ids() {
         plan::check_fabric(&fabric, &routes, &program, id)?;
@@ -135,7 +136,7 @@ pub async fn start(
         Arc::clone(&registry),
         Arc::clone(&journal),
     );
-    let blackholes = Blackholes::new(&fabric);
+    let blackholes = Blackholes::restored(&fabric, lossy, now);
     let controller = Arc::new(Controller {
         switches,
         switches_changed,

@@ -305,9 +305,13 @@ fn verbs_of_kubectl_lead_to_our_commands() {
         let said = refused(&[verb, "s1"]);
         assert!(said.ends_with(&format!("exists: '{ours}'\n")), "{said}");
     }
-    for (group, object) in [("job", "job/NAME"), ("fabric", "KIND/NAME")] {
-        let said = refused(&[group, "describe", "s1"]);
-        let ours = format!("exists: 'ultima describe {object}'\n");
+    for (group, verb, ours) in [
+        ("job", "describe", "describe job/NAME"),
+        ("fabric", "describe", "describe KIND/NAME"),
+        ("job", "events", "events job/NAME"),
+    ] {
+        let said = refused(&[group, verb, "s1"]);
+        let ours = format!("exists: 'ultima {ours}'\n");
         assert!(said.ends_with(&ours), "{said}");
     }
 }
@@ -352,6 +356,9 @@ fn a_context_names_a_controller() {
             (output.status.code(), String::from_utf8(said).expect("text"))
         };
         assert_eq!(run(&["--context", "here"]), (Some(0), "job/train\n".into()));
+        let mut get = ultima(&["--context", "here", "get", "jobs", "-o", "name"]);
+        let before = get.env("ULTIMA_CONFIG", &file).output().expect("it runs");
+        assert_eq!(before.stdout, b"job/train\n", "{before:?}");
         assert_eq!(run(&[]).0, Some(3));
         // The option goes before the variables, and these before `current`.
         for (variable, value, options) in [
@@ -433,6 +440,8 @@ fn a_new_job_has_none_of_the_events_of_a_deleted_job_of_its_name() {
             uid()
         }];
         assert!(uids[0] != uids[1] && uids[1].len() == 16, "{uids:?}");
+        let as_kubectl = printed("get jobs -o jsonpath={.items[*].metadata.uid}");
+        assert_eq!(as_kubectl, format!("{}\n", uids[1]));
         let described = printed("describe job/train");
         assert!(
             described.contains("Created") && !described.contains("Deleted"),

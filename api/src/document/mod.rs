@@ -17,7 +17,7 @@ pub use apply::{Action, Applied};
 pub use check::{Check, Path, TestedPath};
 pub use fabric::{
     Diff, Difference, Drained, Host, Link, NotRerouted, RecentEvent, Switch, Unreachable,
-    not_rerouted,
+    not_rerouted, port_state,
 };
 pub use job::{Deleted, Job, is_degraded, kind, ready, state, status, uid};
 pub use membership::{Current, Event};

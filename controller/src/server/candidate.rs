@@ -20,7 +20,7 @@ use super::leadership_service::standing_of;
 use super::lock::lock;
 use super::metrics::metrics_text;
 use super::registry::Registry;
-use super::report::logged_states;
+use super::report::{date_drains, logged_states};
 use super::service::ControlService;
 use super::start::start;
 use crate::metrics::RoleGauges;
@@ -201,6 +201,7 @@ impl Candidate {
         let log = EventLog::restored(&stored.events);
         let mut condition = Condition::new(fabric, self.config.damping, &stored.drained);
         condition.restore(fabric, logged_states(fabric, &log), Instant::now());
+        date_drains(&mut condition, fabric, &log);
         let routes = Routes::new(fabric, condition.health());
         let registry =
             Registry::restore_what_fits(fabric, routes, program.names(), stored, timers.members);

@@ -23,7 +23,7 @@ use super::controller::Controller;
 use super::error::{DrainError, JobRequestError};
 use super::own_task::restarted;
 use super::registry::record::Wanted;
-use super::report::{record_drain, record_health};
+use super::report::{record_drain, record_health, store_events};
 use super::switch::ManagedSwitch;
 use super::tail_drops::Rerouting;
 use crate::store;
@@ -87,7 +87,11 @@ impl Controller {
                 drop(changes);
                 tracing::info!(element = name, drained, "administrative state set");
                 record_drain(self, element, drained);
+                // So that the next leader knows since when. A failure is tried again with the next events.
+                let _ = store_events(self).await;
                 self.follow(&mut self.fabric_changed.subscribe()).await?;
+                // Jobs with a member there have another condition.
+                self.switches_changed.send_replace(());
                 pending.extend(self.registry().awaited());
             }
             None => self.condition().forget_unknown(&name),

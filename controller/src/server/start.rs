@@ -28,7 +28,7 @@ use super::membership::events::Events;
 use super::membership::suspects::keep_suspecting;
 use super::message_room::MessageRoom;
 use super::registry::{Registry, Stranded};
-use super::report::{keep_events, logged_states};
+use super::report::{date_drains, keep_events, logged_states};
 use super::streams::{JOB_WATCHES, StreamLimit, TELEMETRY_WATCHES};
 use super::switch::ManagedSwitch;
 use super::switch_task::{run as run_switch_task, subscribe};
@@ -72,6 +72,7 @@ pub async fn start(
     let log = EventLog::restored(&stored.events);
     let now = Instant::now();
     let lossy = condition.restore(&fabric, logged_states(&fabric, &log), now);
+    date_drains(&mut condition, &fabric, &log);
     let routes = Routes::new(&fabric, condition.health());
     for id in fabric.switch_ids() {
         plan::check_fabric(&fabric, &routes, &program, id)?;

@@ -1,5 +1,6 @@
 //! One of several controllers that share etcd: it is a standby, leads, and becomes a standby again.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,7 @@ use super::config::Config;
 use super::controller::Controller;
 use super::error::ServeError;
 use super::event_log::EventLog;
+use super::job_conditions::logged_conditions;
 use super::journal::Lead;
 use super::leadership_service::standing_of;
 use super::lock::lock;
@@ -53,6 +55,8 @@ pub(super) struct Snapshot {
     pub registry: Registry,
     /// The drained elements, and the ports and links that are down in the stored events.
     pub condition: Condition,
+    /// The conditions of jobs in the stored events, by job.
+    pub conditions: BTreeMap<String, api::JobCondition>,
     pub log: EventLog,
 }
 
@@ -208,6 +212,7 @@ impl Candidate {
         Ok(Snapshot {
             registry,
             condition,
+            conditions: logged_conditions(&log),
             log,
         })
     }

@@ -224,6 +224,7 @@ impl Candidate {
         let own = lock(&self.problem).clone();
         let own = own.filter(|_| !self.election.follows(&view));
         let problem = own.or(view.problem);
+        let cannot_read = !view.is_known;
         match self.leader() {
             Some(controller) => standing_of(&controller),
             None => api::GetStandingResponse {
@@ -231,6 +232,7 @@ impl Candidate {
                 leader: view.leader.map(|it| it.address).unwrap_or_default(),
                 switches: self.config.fabric.switches().len() as u32,
                 problem: problem.unwrap_or_default(),
+                cannot_read,
                 ..Default::default()
             },
         }

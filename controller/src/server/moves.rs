@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tokio::sync::watch;
-use tokio::time::sleep_until;
+use tokio::time::{sleep_until, timeout};
 use ultima_planner::fabric::{Health, SwitchId};
 use ultima_planner::job::{Job, JobId};
 use ultima_planner::moves::{self, Moved, Room, Step};
@@ -87,12 +87,12 @@ impl Controller {
                 drop(changes);
                 tracing::info!(element = name, drained, "administrative state set");
                 record_drain(self, element, drained);
-                // So that the next leader knows since when. A failure is tried again with the next events.
-                let _ = store_events(self).await;
                 self.follow(&mut self.fabric_changed.subscribe()).await?;
                 // Jobs with a member there have another condition.
                 self.switches_changed.send_replace(());
                 pending.extend(self.registry().awaited());
+                // So that the next leader knows since when. Without an answer they are stored with the next ones.
+                let _ = timeout(self.timers.change, store_events(self)).await;
             }
             None => self.condition().forget_unknown(&name),
         }

@@ -62,10 +62,12 @@ pub enum ClientError {
         address: String,
     },
     /// Controllers answer, but none of them leads.
-    #[error("no controller at {addresses} leads; find out why with `ultima controller status`")]
+    #[error("no controller at {addresses} leads{}", why(problem))]
     NoLeader {
         /// Their addresses.
         addresses: String,
+        /// The problem that one of them reports; empty if none does.
+        problem: String,
     },
     /// The controller does not lead any more, or is stopping. The next leader may serve the request.
     #[error("{message}")]
@@ -242,6 +244,14 @@ pub(crate) fn sources<'a>(
     error: &'a (dyn Error + 'static),
 ) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
     iter::successors(Some(error), |error| (*error).source())
+}
+
+/// The end of an error with the problem that a controller reports, if there is one.
+fn why(problem: &str) -> String {
+    match problem {
+        "" => "; find out why with `ultima controller status`".to_owned(),
+        problem => format!(": {problem}"),
+    }
 }
 
 /// The advice if no controller answers. A loopback address is the default, and wrong on every machine but the

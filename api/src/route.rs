@@ -129,10 +129,9 @@ impl Route {
                 .iter()
                 .map(|it| ask(it, self.tls.as_ref()))
                 .collect();
-            let mut last = ClientError::NoLeader {
-                addresses: self.addresses(),
-            };
+            let mut last = None;
             let mut standby = None;
+            let (mut is_answered, mut problem) = (false, String::new());
             let asked_at = Instant::now();
             loop {
                 // Before a standby serves, the leader that it names has all the time for its answer.
@@ -141,9 +140,9 @@ impl Route {
                     false => SILENCE,
                 };
                 let silence = async {
-                    match standby {
-                        Some(_) => sleep_until(asked_at + timeout).await,
-                        None => std::future::pending().await,
+                    match is_answered {
+                        true => sleep_until(asked_at + timeout).await,
+                        false => std::future::pending().await,
                     }
                 };
                 let answer = tokio::select! {
@@ -153,36 +152,53 @@ impl Route {
                 match answer {
                     None => break,
                     Some(Ok((_, channel, Standing::Leader))) => return Ok(Found::leader(channel)),
-                    Some(Ok((address, channel, Standing::Standby { leader }))) => {
-                        let standby_address = Some(address.to_owned());
-                        standby = Some(Found {
-                            channel,
-                            standby: standby_address,
-                        });
-                        hints.extend(leader);
+                    Some(Ok((address, channel, Standing::Other(standing)))) => {
+                        is_answered = true;
+                        let reads = standing.role() != Role::Starting && !standing.cannot_read;
+                        hints.extend(Some(standing.leader).filter(|leader| !leader.is_empty()));
+                        if reads {
+                            let standby_address = Some(address.to_owned());
+                            standby = Some(Found {
+                                channel,
+                                standby: standby_address,
+                            });
+                        }
+                        if !standing.problem.is_empty() {
+                            problem = standing.problem;
+                        }
                     }
-                    Some(Err(error)) => last = error,
+                    Some(Err(error)) => last = Some(error),
                 }
             }
-            let Some(standby) = standby else {
+            if !is_answered {
                 return Err(match last {
-                    ClientError::NoAnswer { reason, .. } if self.is_to_several() => {
+                    Some(ClientError::NoAnswer { reason, .. }) if self.is_to_several() => {
                         let addresses = self.addresses();
                         ClientError::NoneAnswers { addresses, reason }
                     }
-                    last => last,
+                    Some(last) => last,
+                    None => self.no_leader(problem),
                 });
-            };
+            }
             // A reported leader that was not asked yet may lead.
-            if or_standby && hints.is_subset(&candidates) {
+            if let Some(standby) = standby
+                && or_standby
+                && hints.is_subset(&candidates)
+            {
                 return Ok(standby);
             }
             if Instant::now() >= deadline {
-                return Err(ClientError::NoLeader {
-                    addresses: self.addresses(),
-                });
+                return Err(self.no_leader(problem));
             }
             sleep(PAUSE).await;
+        }
+    }
+
+    /// The error of controllers that answer and do not lead, with the problem of one of them.
+    fn no_leader(&self, problem: String) -> ClientError {
+        ClientError::NoLeader {
+            addresses: self.addresses(),
+            problem,
         }
     }
 
@@ -208,7 +224,7 @@ impl Found {
 
 enum Standing {
     Leader,
-    Standby { leader: Option<String> },
+    Other(GetStandingResponse),
 }
 
 async fn ask<'a>(
@@ -218,9 +234,7 @@ async fn ask<'a>(
     let channel = dial(address, tls).await?;
     let answer = match standing(channel.clone()).await {
         Ok(standing) if standing.role() == Role::Leader => Standing::Leader,
-        Ok(standing) => Standing::Standby {
-            leader: Some(standing.leader).filter(|leader| !leader.is_empty()),
-        },
+        Ok(standing) => Standing::Other(standing),
         // A server without a group has no leader to find.
         Err(status) if status.code() == Code::Unimplemented => Standing::Leader,
         Err(status) => return Err(ClientError::of(status, address)),

@@ -2,10 +2,13 @@
 
 use std::env;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
+use tokio::time::sleep;
 use ultima_api::address::DEFAULT_LISTEN;
 use ultima_api::client::{Client, ClientError};
+use ultima_api::v1::Role;
 use ultima_grpc::tls::{ClientTls, IdentityFiles};
 
 use ultima_console::units;
@@ -15,6 +18,9 @@ use crate::exit::{Exit, InputErrors as _};
 
 /// The environment variable for `--controller`; `ultima lab exec` sets it.
 pub const VARIABLE: &str = "ULTIMA_CONTROLLER";
+
+/// The time after which a command says why it waits.
+const NOTE_AFTER: Duration = Duration::from_secs(1);
 
 /// The environment variable for `--context`.
 const CONTEXT: &str = "ULTIMA_CONTEXT";
@@ -133,7 +139,9 @@ impl ControllerAddress {
     /// # Errors
     /// As [`Self::tls`]; no controller answers, or none leads in time.
     pub async fn connect(&self) -> Result<Client> {
-        let connected = Client::connect_with(&self.address()?, self.tls()?).await;
+        let (address, tls) = (self.address()?, self.tls()?);
+        let connect = Client::connect_with(&address, tls.clone());
+        let connected = beside_a_note(&address, tls.as_ref(), connect).await;
         connected.or_else(|error| self.explained(error))
     }
 
@@ -142,7 +150,9 @@ impl ControllerAddress {
     /// # Errors
     /// As [`Self::tls`]; no controller answers.
     pub async fn connect_to_read(&self) -> Result<Client> {
-        let connected = Client::connect_to_read(&self.address()?, self.tls()?).await;
+        let (address, tls) = (self.address()?, self.tls()?);
+        let connect = Client::connect_to_read(&address, tls.clone());
+        let connected = beside_a_note(&address, tls.as_ref(), connect).await;
         let client = connected.or_else(|error| self.explained(error))?;
         if let Some(address) = client.standby() {
             eprintln!(
@@ -165,6 +175,28 @@ impl ControllerAddress {
             }
             _ => Err(error),
         }
+    }
+}
+
+/// Connects. If that takes long because a controller is starting, standard error says so.
+async fn beside_a_note<T>(
+    addresses: &str,
+    tls: Option<&ClientTls>,
+    connect: impl Future<Output = T>,
+) -> T {
+    let note = async {
+        sleep(NOTE_AFTER).await;
+        for address in addresses.split(',').map(str::trim) {
+            let standing = Client::standing(address, tls).await;
+            if standing.is_ok_and(|it| it.role() == Role::Starting) {
+                eprintln!("waiting for the controller at {address}, which is starting");
+            }
+        }
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        connected = connect => connected,
+        () = note => unreachable!("it is pending"),
     }
 }
 

@@ -321,7 +321,10 @@ mod tests {
         assert_eq!(Exit::of(&ended), Exit::Failure);
         assert_eq!(ended.to_string(), "training: no rank 9");
         let addresses = "a,b".into();
-        let standing_by = anyhow::Error::from(ClientError::NoLeader { addresses });
+        let standing_by = anyhow::Error::from(ClientError::NoLeader {
+            addresses,
+            problem: String::new(),
+        });
         assert_eq!(Exit::of(&standing_by), Exit::Unavailable);
     }
 

@@ -1,6 +1,5 @@
 //! Lists of the controller's objects: jobs, switches, hosts, links, ports and events.
 
-use std::collections::HashSet;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
@@ -117,12 +116,14 @@ fn switch_status(switch: &api::Switch) -> &'static str {
 
 async fn hosts(client: &Client) -> Result<Listing> {
     let fabric = asked(client, async |client| client.fabric().await).await?;
+    let switches = asked(client, async |client| client.switches().await).await?;
     let jobs = asked(client, async |client| client.jobs().await).await?;
     let row = |host: &api::FabricHost| {
-        let shown = document::Host::new(host, &jobs);
+        let state = document::port_state(&host.port_name, &fabric, &switches);
+        let shown = document::Host::new(host, state, &jobs);
         let cells = [
             shown.name.to_owned(),
-            if shown.up { "Up" } else { "Down" }.to_owned(),
+            capitalized(&shown.state),
             shown.ip.to_owned(),
             shown.port_name.to_owned(),
             list(&shown.jobs),
@@ -170,31 +171,25 @@ async fn links(client: &Client) -> Result<Listing> {
     })
 }
 
+/// A state as a STATUS.
+fn capitalized(state: &str) -> String {
+    let mut status = state.to_owned();
+    status[..1].make_ascii_uppercase();
+    status
+}
+
 /// The ports with a host, and both ports of each link.
 async fn ports(client: &Client) -> Result<Listing> {
     let fabric = asked(client, async |client| client.fabric().await).await?;
     let switches = asked(client, async |client| client.switches().await).await?;
     let (hosts, links) = (fabric.hosts.iter(), fabric.links.iter());
     let hosts = hosts.map(|host| (&host.port_name, &host.name));
-    let down = fabric.hosts.iter().filter(|host| host.port_down);
-    let down: HashSet<&str> = down.map(|host| &*host.port_name).collect();
     let trunks = links
         .filter_map(|link| link.ends.as_ref())
         .flat_map(|it| [(&it.from_name, &it.to_name), (&it.to_name, &it.from_name)]);
-    let state = |name: &str| {
-        let mut all = switches.iter().flat_map(|switch| &switch.elements);
-        let state = all.find(|it| it.element == name);
-        let state = state.filter(|it| !it.state.is_empty());
-        match state {
-            Some(it) => &it.state,
-            None if down.contains(name) => "down",
-            None => "up",
-        }
-    };
     let row = |(name, peer): (&String, &String)| {
-        let state = state(name);
-        let mut status = state.to_owned();
-        status[..1].make_ascii_uppercase();
+        let state = document::port_state(name, &fabric, &switches);
+        let status = capitalized(&state);
         Ok(Row {
             name: name.clone(),
             cells: vec![name.clone(), status, peer.clone()],

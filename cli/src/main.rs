@@ -8,8 +8,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use clap::Parser;
 use clap::error::{ContextKind, ContextValue};
+use clap::{CommandFactory as _, Parser};
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::{self, MakeWriter};
 use tracing_subscriber::layer::SubscriberExt as _;
@@ -95,7 +95,47 @@ fn command_line(mut words: Vec<OsString>) -> Vec<OsString> {
     if name.is_some_and(|name| name == command::SIMPLE_SWITCH_GRPC) {
         words.insert(1, "simple-switch-grpc".into());
     }
+    let options = 1..1 + address_words(&words[1..]);
+    let options: Vec<OsString> = words.drain(options).collect();
+    if !options.is_empty() {
+        let at = 1 + command_words(&words[1..]);
+        words.splice(at..at, options);
+    }
     words
+}
+
+/// The options of every command that talks to a controller. As kubectl's, they may be before the command.
+const OF_ADDRESS: [&str; 5] = [
+    "--controller",
+    "--context",
+    "--tls-ca",
+    "--tls-cert",
+    "--tls-key",
+];
+
+/// The number of words at the beginning that are such options, with their values.
+fn address_words(words: &[OsString]) -> usize {
+    let mut count = 0;
+    while let Some(word) = words.get(count).and_then(|word| word.to_str()) {
+        count += match word.split_once('=') {
+            Some((option, _)) if OF_ADDRESS.contains(&option) => 1,
+            None if OF_ADDRESS.contains(&word) => 2,
+            _ => break,
+        };
+    }
+    count.min(words.len())
+}
+
+/// The number of words at the beginning that name a command.
+fn command_words(words: &[OsString]) -> usize {
+    let mut command = Arguments::command();
+    let is_command = |word: &&OsString| {
+        let found = command.find_subcommand(word).cloned();
+        let is_found = found.is_some();
+        command = found.unwrap_or_default();
+        is_found
+    };
+    words.iter().take_while(is_command).count()
 }
 
 /// Prints an error and returns its exit code.
@@ -146,7 +186,7 @@ fn log_filter(text: &str) -> anyhow::Result<Targets> {
 mod tests {
     use std::ffi::OsString;
 
-    use clap::CommandFactory;
+    use clap::CommandFactory as _;
 
     /// clap's own check: no two options of a command conflict.
     #[test]
@@ -167,6 +207,24 @@ mod tests {
                 "simple_switch_grpc/ultima demo",
                 "simple_switch_grpc/ultima demo",
             ),
+        ] {
+            let expected: Vec<OsString> = words(expected);
+            assert_eq!(super::command_line(words(line)), expected);
+        }
+    }
+
+    #[test]
+    fn options_of_the_address_may_be_before_the_command() {
+        let words = |line: &str| line.split(' ').map(OsString::from).collect();
+        for (line, expected) in [
+            ("u --context lab get jobs -w", "u get --context lab jobs -w"),
+            ("u --context=lab job list", "u job list --context=lab"),
+            (
+                "u --tls-ca a --controller b controller status",
+                "u controller status --tls-ca a --controller b",
+            ),
+            ("u --context", "u --context"),
+            ("u --help", "u --help"),
         ] {
             let expected: Vec<OsString> = words(expected);
             assert_eq!(super::command_line(words(line)), expected);

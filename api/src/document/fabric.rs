@@ -50,15 +50,17 @@ pub struct Host<'a> {
     pub switch: &'a str,
     pub port: u32,
     pub port_name: &'a str,
-    /// False if the switch reports that the port is down.
+    /// The state of the port, as of [`port_state`].
+    pub state: String,
+    /// True if the state is `up`.
     pub up: bool,
     /// Jobs with members there.
     pub jobs: Vec<&'a str>,
 }
 
 impl<'a> Host<'a> {
-    /// A host, with those of all `jobs` that have members there.
-    pub fn new(host: &'a api::FabricHost, jobs: &'a [api::Job]) -> Self {
+    /// A host whose port has this state, with those of all `jobs` that have members there.
+    pub fn new(host: &'a api::FabricHost, state: String, jobs: &'a [api::Job]) -> Self {
         let is_there = |job: &&api::Job| job.members.iter().any(|it| it.host == host.name);
         Self {
             name: &host.name,
@@ -68,9 +70,51 @@ impl<'a> Host<'a> {
             switch: &host.switch,
             port: host.port,
             port_name: &host.port_name,
-            up: !host.port_down,
+            up: state == UP,
+            state,
             jobs: jobs.iter().filter(is_there).map(|job| &*job.name).collect(),
         }
+    }
+}
+
+/// The state of a port that is in use.
+const UP: &str = "up";
+/// The state of a drained element; the last one of several.
+const DRAINED: &str = "drained";
+
+/// The states of a port, separated by commas. It is `unknown` if the controller is not connected to the switch, unless the port
+/// was known to be down.
+pub fn port_state(port: &str, fabric: &api::GetFabricResponse, switches: &[api::Switch]) -> String {
+    let at = |switch: &&api::Switch| port.split('/').next() == Some(&switch.name);
+    let switch = switches.iter().find(at);
+    let elements = switch.map_or(&[][..], |it| &it.elements);
+    let state = |name: &str| {
+        let known = elements.iter().find(|it| it.element == name);
+        known.map_or("", |it| &it.state)
+    };
+    let observed = state(port).trim_end_matches(DRAINED).trim_end_matches(", ");
+    let is_down = |it: &api::FabricHost| it.port_name == port && it.port_down;
+    let observed = match (observed, switch.is_some_and(|it| it.connected)) {
+        ("", _) if fabric.hosts.iter().any(is_down) => "down",
+        ("", false) => "unknown",
+        (observed, _) => observed,
+    };
+    let is_drained = |link: &api::FabricLink| {
+        let ends = link.ends.iter();
+        link.drained
+            && ends
+                .flat_map(|it| [&it.from_name, &it.to_name])
+                .any(|end| end == port)
+    };
+    let of_switch = switch.map_or("", |it| state(&it.name));
+    let is_drained = state(port).ends_with(DRAINED)
+        || of_switch.ends_with(DRAINED)
+        || fabric.links.iter().any(is_drained);
+    let states = [observed, if is_drained { DRAINED } else { "" }];
+    match states.map(|it| !it.is_empty()) {
+        [false, false] => UP.to_owned(),
+        [true, true] => states.join(", "),
+        _ => states.concat(),
     }
 }
 
@@ -237,6 +281,78 @@ impl<'a> From<&'a api::SwitchDiff> for Diff<'a> {
             switch: &diff.switch,
             problem: &diff.problem,
             differences: diff.differences.iter().map(Into::into).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ports 1 (h1) and 9 (to s2) of s1, whose elements have these states.
+    fn states(connected: bool, is_host_down: bool, elements: &[(&str, &str)]) -> [String; 2] {
+        let element = |(element, state): &(&str, &str)| api::ElementState {
+            element: (*element).into(),
+            state: (*state).into(),
+        };
+        let switch = api::Switch {
+            name: "s1".into(),
+            connected,
+            elements: elements.iter().map(element).collect(),
+            ..api::Switch::default()
+        };
+        let host = api::FabricHost {
+            name: "h1".into(),
+            port_name: "s1/1".into(),
+            port_down: is_host_down,
+            ..api::FabricHost::default()
+        };
+        let link = api::FabricLink {
+            ends: Some(api::TreeLink {
+                from_name: "s1/9".into(),
+                to_name: "s2/9".into(),
+                ..api::TreeLink::default()
+            }),
+            up: true,
+            drained: elements
+                .iter()
+                .any(|(name, state)| name.len() != 4 && *state == DRAINED),
+        };
+        let fabric = api::GetFabricResponse {
+            hosts: vec![host],
+            links: vec![link],
+        };
+        ["s1/1", "s1/9"].map(|port| port_state(port, &fabric, std::slice::from_ref(&switch)))
+    }
+
+    #[test]
+    fn a_port_s_state_is_unknown_if_its_switch_does_not_answer() {
+        for (connected, is_down, elements, expected) in [
+            (true, false, &[][..], ["up", "up"]),
+            (true, true, &[], ["down", "up"]),
+            (false, false, &[("s1", "down")], ["unknown", "unknown"]),
+            (false, true, &[], ["down", "unknown"]),
+            (true, false, &[("s1", "drained")], ["drained", "drained"]),
+            (
+                false,
+                false,
+                &[("s1", "drained")],
+                ["unknown, drained", "unknown, drained"],
+            ),
+            (true, true, &[("s1/1", "drained")], ["down, drained", "up"]),
+            (true, false, &[("s1/9-s2/9", "drained")], ["up", "drained"]),
+            (
+                true,
+                false,
+                &[("s1/9", "back, not trusted yet, drained")],
+                ["up", "back, not trusted yet, drained"],
+            ),
+        ] {
+            assert_eq!(
+                states(connected, is_down, elements),
+                expected,
+                "{elements:?}"
+            );
         }
     }
 }

@@ -33,7 +33,7 @@ pub struct Arguments {
 #[derive(Serialize)]
 struct Document {
     address: String,
-    /// `leader`, `standby`, or `unknown` if it does not answer.
+    /// `leader`, `standby`, `starting`, or `unknown` if it does not answer.
     role: &'static str,
     /// Why it does not answer or lead; else empty.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -63,7 +63,11 @@ impl Document {
         let is_leader = answer.role() == Role::Leader;
         Document {
             address: address.to_owned(),
-            role: if is_leader { LEADER } else { "standby" },
+            role: match answer.role() {
+                Role::Leader => LEADER,
+                Role::Starting => "starting",
+                Role::Standby | Role::Unspecified => "standby",
+            },
             problem: answer.problem,
             status: Some(Status {
                 revision: is_leader.then_some(answer.revision),
@@ -151,9 +155,12 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             let reported = failures.find(is_reported);
             return Err(reported.unwrap_or_else(|| Exit::Unavailable.because(none()).into()));
         }
-        let why = match &documents[..] {
-            [only] if !only.problem.is_empty() => only.problem.clone(),
-            _ => format!("no controller at {given} leads"),
+        // Those without a status do not answer.
+        let mut others = documents.iter().filter(|it| it.status.is_some());
+        let problem = others.find_map(|it| Some(&*it.problem).filter(|it| !it.is_empty()));
+        let why = match problem {
+            Some(problem) => format!("no controller at {given} leads: {problem}"),
+            None => format!("no controller at {given} leads"),
         };
         Err(Exit::Failure.because(why).into())
     })

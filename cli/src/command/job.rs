@@ -33,7 +33,8 @@ use ultima_console::units;
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
     ultima job create -f job.yaml\n  \
-    ultima job list")]
+    ultima job list\n  \
+    ultima events job/train     # the job's recent events")]
 pub struct Arguments {
     #[command(flatten)]
     at: ControllerAddress,

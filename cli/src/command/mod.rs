@@ -78,6 +78,7 @@ pub enum Command {
 pub fn instead_of(verb: &str, group: Option<&str>) -> Option<&'static str> {
     Some(match verb {
         "describe" if group == Some("job") => "ultima describe job/NAME",
+        "events" if group == Some("job") => "ultima events job/NAME",
         "describe" => "ultima describe KIND/NAME",
         "cordon" | "drain" => "fabric drain",
         "uncordon" | "undrain" => "fabric undrain",

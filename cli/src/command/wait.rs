@@ -131,16 +131,15 @@ async fn ask<T>(
     }
 }
 
-/// Waits until these jobs are ready, and updates them. Prints on standard error what is missing, when that changes.
+/// Waits until these jobs are ready, and updates them. Prints on standard error what is missing, when that changes, and then
+/// which of the ready jobs are degraded.
 ///
 /// # Errors
 /// [`TimedOut`](Exit::TimedOut) with the switches that do not have them; a job was deleted, or the controller does not answer.
 pub async fn ready(client: &Client, jobs: &mut [api::Job], bound: Bound) -> Result<()> {
     let mut printed = String::new();
     while let Some(job) = jobs.iter_mut().find(|job| !job.ready) {
-        let missing = job.conditions.iter();
-        let missing = missing.map(|it| format!("{}: {}", it.element, it.reason));
-        let missing = missing.collect::<Vec<_>>().join(", ");
+        let missing = reasons(job);
         let (name, ready) = (job.name.clone(), document::ready(job));
         let progress = format!("job {name}: {ready} switches are ready; {missing}");
         if progress != printed {
@@ -156,7 +155,18 @@ pub async fn ready(client: &Client, jobs: &mut [api::Job], bound: Bound) -> Resu
         bound.pause(late).await?;
         *job = ask(client, async |client| client.job(&name).await).await?;
     }
+    for job in jobs.iter().filter(|job| document::is_degraded(job)) {
+        let (name, reasons) = (&job.name, reasons(job));
+        eprintln!("warning: job {name} is ready, but degraded: {reasons}");
+    }
     Ok(())
+}
+
+/// The elements of a job's conditions with the reasons.
+fn reasons(job: &api::Job) -> String {
+    let conditions = job.conditions.iter();
+    let reasons = conditions.map(|it| format!("{}: {}", it.element, it.reason));
+    reasons.collect::<Vec<_>>().join(", ")
 }
 
 /// Waits until all members of these jobs have joined, and updates the jobs.

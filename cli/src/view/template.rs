@@ -153,6 +153,11 @@ impl Step {
             (Step::Field(name), Value::Object(all)) if name == "metadata" => {
                 vec![all.get(name).unwrap_or(value)]
             }
+            // A job has its uid in `status`.
+            (Step::Field(name), Value::Object(all)) if name == "uid" => {
+                let of_status = || all.get("status")?.get(name);
+                all.get(name).or_else(of_status).into_iter().collect()
+            }
             (Step::Field(name), _) => value.get(name).into_iter().collect(),
             (Step::Index(index), _) => value.get(index).into_iter().collect(),
             (Step::All, Value::Array(all)) => all.iter().collect(),
@@ -171,7 +176,7 @@ mod tests {
     #[test]
     fn paths_select_values() {
         let document = json!([
-            { "name": "a", "members": [{ "host": "h1" }, { "host": "h2" }], "id": 1 },
+            { "name": "a", "members": [{ "host": "h1" }, { "host": "h2" }], "id": 1, "status": { "uid": "5" } },
             { "name": "b", "members": [], "id": 2 },
         ]);
         for (template, expected) in [
@@ -180,6 +185,8 @@ mod tests {
             ("{.[1].name}", "b"),
             ("{.items[*].name}", "a b"),
             ("{.items[*].metadata.name}", "a b"),
+            ("{[0].metadata.uid}", "5"),
+            ("{.items[*].metadata.uid}", "5"),
             ("{[*].members[*].host}", "h1 h2"),
             ("{[0].members[1].host}{\"\\n\"}", "h2\n"),
             ("first={[0].name}, {\"{}\"}", "first=a, {}"),

@@ -305,9 +305,13 @@ fn verbs_of_kubectl_lead_to_our_commands() {
         let said = refused(&[verb, "s1"]);
         assert!(said.ends_with(&format!("exists: '{ours}'\n")), "{said}");
     }
-    for (group, object) in [("job", "job/NAME"), ("fabric", "KIND/NAME")] {
-        let said = refused(&[group, "describe", "s1"]);
-        let ours = format!("exists: 'ultima describe {object}'\n");
+    for (group, verb, ours) in [
+        ("job", "describe", "describe job/NAME"),
+        ("fabric", "describe", "describe KIND/NAME"),
+        ("job", "events", "events job/NAME"),
+    ] {
+        let said = refused(&[group, verb, "s1"]);
+        let ours = format!("exists: 'ultima {ours}'\n");
         assert!(said.ends_with(&ours), "{said}");
     }
 }
@@ -352,6 +356,9 @@ fn a_context_names_a_controller() {
             (output.status.code(), String::from_utf8(said).expect("text"))
         };
         assert_eq!(run(&["--context", "here"]), (Some(0), "job/train\n".into()));
+        let mut get = ultima(&["--context", "here", "get", "jobs", "-o", "name"]);
+        let before = get.env("ULTIMA_CONFIG", &file).output().expect("it runs");
+        assert_eq!(before.stdout, b"job/train\n", "{before:?}");
         assert_eq!(run(&[]).0, Some(3));
         // The option goes before the variables, and these before `current`.
         for (variable, value, options) in [
@@ -433,6 +440,8 @@ fn a_new_job_has_none_of_the_events_of_a_deleted_job_of_its_name() {
             uid()
         }];
         assert!(uids[0] != uids[1] && uids[1].len() == 16, "{uids:?}");
+        let as_kubectl = printed("get jobs -o jsonpath={.items[*].metadata.uid}");
+        assert_eq!(as_kubectl, format!("{}\n", uids[1]));
         let described = printed("describe job/train");
         assert!(
             described.contains("Created") && !described.contains("Deleted"),
@@ -505,6 +514,72 @@ fn describe_shows_the_events_of_a_job_a_host_and_a_link() {
                 })
             });
         }
+    });
+}
+
+/// `get` and `describe` do not show what is drained, or what nobody knows, as up.
+#[test]
+fn drained_and_unknown_elements_are_not_shown_as_up() {
+    Target::Sockets.run(Fabric::pair(), &[JOB], |mut stage| {
+        let address = stage.controller.address();
+        let run = |line: &str| {
+            let words: Vec<&str> = line.split(' ').collect();
+            let found = output(&[&words[..], &["--controller", &address]].concat());
+            let [out, said] =
+                [found.stdout, found.stderr].map(|it| String::from_utf8(it).expect("text"));
+            (found.status.code(), out, said)
+        };
+        let status = |object: &str| {
+            let (_, table, said) = run(&format!("get {object} --no-headers"));
+            let status = table.split_whitespace().nth(1);
+            status
+                .unwrap_or_else(|| panic!("{object}: {said}"))
+                .to_owned()
+        };
+        assert_eq!(["host/h1", "port/s1/1"].map(status), ["Up", "Up"]);
+        // The job's members stay there, so that the exit code is 1.
+        assert_eq!(run("fabric drain s1/1").0, Some(1));
+        let all = ["host/h1", "port/s1/1", "host/h2"].map(status);
+        assert_eq!(all, ["Drained", "Drained", "Up"]);
+        let (_, described, _) = run("describe job/train");
+        let reason = "rank 0 uses port s1/1, which is drained";
+        assert!(described.contains(reason), "{described}");
+        run("fabric undrain s1/1");
+        assert_eq!(run("fabric drain s2").0, Some(1));
+        assert_eq!(
+            ["host/h3", "port/s2/1", "port/s2/9"].map(status),
+            ["Drained"; 3]
+        );
+        let reason = "h3: rank 1 uses switch s2, which is drained";
+        let (_, described, _) = run("describe job/train");
+        assert!(
+            described.contains("STATUS:          Degraded"),
+            "{described}"
+        );
+        wait_until("the event", || run("events job/train").1.contains(reason));
+
+        // A ready job that is degraded is no error, but the commands say so.
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        fs::write(file.path(), "{ name: other, members: [h1, h3] }").expect("written");
+        let (code, _, said) = run(&format!("job create -f {}", file.path().display()));
+        let warning = |job: &str| format!("warning: job {job} is ready, but degraded: {reason}\n");
+        assert_eq!((code, said), (Some(0), warning("other")));
+        let (code, _, said) = run("wait job/train");
+        assert_eq!((code, said), (Some(0), warning("train")));
+        run("fabric undrain s2");
+        assert_eq!(run("wait job/train").2, "");
+        let conditions = "get job train -o jsonpath={.status.conditions}";
+        assert_eq!(run(conditions).1, "[]\n");
+
+        stage.testbed.kill(1);
+        wait_until("s2 is away", || status("switch/s2") == "NotReady");
+        let all = ["host/h3", "port/s2/1", "port/s2/9", "host/h1"].map(status);
+        assert_eq!(all, ["Unknown", "Unknown", "Unknown", "Up"]);
+        let host: Value = serde_json::from_str(&run("get host h3 -o json").1).expect("JSON");
+        assert_eq!(
+            (&host["state"], &host["up"]),
+            (&"unknown".into(), &false.into())
+        );
     });
 }
 

@@ -554,7 +554,11 @@ async fn waits_continue_with_the_next_leader() {
     let [train, mut never] = waits;
     let train = train.wait_with_output().expect("it ends");
     let note = "warning: lost the connection to the controller; looking for the current leader\n";
-    assert_eq!(String::from_utf8_lossy(&train.stderr), note);
+    // No host is connected here, so the job may be degraded by then.
+    let warns = |line: &&str| line.starts_with("warning: job train is ready, but degraded: h1: ");
+    let said = String::from_utf8_lossy(&train.stderr);
+    let rest = said.lines().filter(|line| !warns(line));
+    assert!(rest.eq(note.lines()), "{said}");
     assert_eq!(train.status.code(), Some(0));
 
     // No controller is left: the command gives up after ten seconds.
@@ -649,6 +653,86 @@ async fn committed_jobs_survive_a_killed_leader() {
     assert!(read(&["fabric", "show"])[0].contains("a standby is not connected to switches"));
     etcd.delete("three/leader");
     until_it_leads(&both).await;
+}
+
+/// While etcd is stopped, each command prints one line with the reason, and waits for a leader before.
+#[tokio::test]
+async fn a_stopped_etcd_is_named_in_one_line() {
+    let Some(mut etcd) = Etcd::start(1) else {
+        return;
+    };
+    let bed = Bed::new();
+    let (a, b) = (bed.address("a"), bed.address("b"));
+    let _first = bed.start_with(&etcd, "a");
+    let _second = bed.start_with(&etcd, "b");
+    let both = format!("{a},{b}");
+    create(&Client::connect(&both).await.expect("one leads"), 0).await;
+    etcd.kill(0);
+    let said = |words: &[&str]| {
+        let output = output(&[words, &["--controller", &both]].concat());
+        let said = String::from_utf8(output.stderr).expect("text");
+        (output.status.code(), said)
+    };
+    let error = format!("error: no controller at {both} leads: etcd://");
+    until("the reason is known", async || {
+        let (code, said) = said(&["controller", "status"]);
+        code == Some(1) && said.starts_with(&error)
+    })
+    .await;
+    let error = format!("error: no controller at {a}, {b} leads: etcd://");
+    for words in [&["get", "jobs"][..], &["wait", "job/job0"]] {
+        let (code, said) = said(words);
+        assert_eq!(
+            (code, said.lines().count()),
+            (Some(3), 1),
+            "{words:?}: {said}"
+        );
+        assert!(said.starts_with(&error), "{said}");
+    }
+    etcd.restart(0);
+    until_it_leads(&both).await;
+    assert_eq!(said(&["get", "jobs"]), (Some(0), String::new()));
+}
+
+/// A controller that listens, and waits for a switch, says that it is starting. Commands wait for it.
+#[tokio::test]
+async fn commands_wait_for_a_controller_that_is_starting() {
+    let mut bed = Bed::new();
+    let last = bed.switches.pop().expect("three");
+    let grpc = last.address.clone();
+    drop(last);
+    let fabric = bed.fabric.to_str().expect("a plain path").to_owned();
+    let (listen, state) = (bed.address("a"), bed.path("a.redb"));
+    let _controller = Controller(
+        ultima(&["controller", "serve", "--fabric", &fabric])
+            .args(["--listen", &listen, "--state", &state])
+            .args(["--startup-timeout", "60s"])
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("it starts"),
+    );
+    let at = ["--controller", &listen];
+    let starting = format!("error: no controller at {listen} leads: the controller is starting: ");
+    until("it listens", async || {
+        let output = output(&[&["controller", "status"], &at[..]].concat());
+        let (said, text) = (output.stderr, output.stdout);
+        let is_starting = String::from_utf8_lossy(&said).starts_with(&starting);
+        is_starting && String::from_utf8_lossy(&text).contains(" starting ")
+    })
+    .await;
+    let jobs = ultima(&[&["get", "jobs"], &at[..]].concat())
+        .stderr(Stdio::piped())
+        .spawn();
+    let mut jobs = jobs.expect("it starts");
+    let mut said = BufReader::new(jobs.stderr.take().expect("piped")).lines();
+    let mut line = || said.next().expect("a line").expect("text");
+    let note = format!("waiting for the controller at {listen}, which is starting");
+    assert_eq!(line(), note);
+    let port = format!("1@unix:{}", bed.path("p3"));
+    let switch = ultima(&["switch", "--grpc", &grpc, "-i", &port]).spawn();
+    let _switch = Controller(switch.expect("it starts"));
+    assert_eq!(line(), "no job found");
+    assert_eq!(jobs.wait().expect("it ends").code(), Some(0));
 }
 
 #[tokio::test]

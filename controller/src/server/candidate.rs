@@ -1,5 +1,6 @@
 //! One of several controllers that share etcd: it is a standby, leads, and becomes a standby again.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,12 +16,13 @@ use super::config::Config;
 use super::controller::Controller;
 use super::error::ServeError;
 use super::event_log::EventLog;
+use super::job_conditions::logged_conditions;
 use super::journal::Lead;
 use super::leadership_service::standing_of;
 use super::lock::lock;
 use super::metrics::metrics_text;
 use super::registry::Registry;
-use super::report::logged_states;
+use super::report::{date_drains, logged_states};
 use super::service::ControlService;
 use super::start::start;
 use crate::metrics::RoleGauges;
@@ -53,6 +55,8 @@ pub(super) struct Snapshot {
     pub registry: Registry,
     /// The drained elements, and the ports and links that are down in the stored events.
     pub condition: Condition,
+    /// The conditions of jobs in the stored events, by job.
+    pub conditions: BTreeMap<String, api::JobCondition>,
     pub log: EventLog,
 }
 
@@ -201,12 +205,14 @@ impl Candidate {
         let log = EventLog::restored(&stored.events);
         let mut condition = Condition::new(fabric, self.config.damping, &stored.drained);
         condition.restore(fabric, logged_states(fabric, &log), Instant::now());
+        date_drains(&mut condition, fabric, &log);
         let routes = Routes::new(fabric, condition.health());
         let registry =
             Registry::restore_what_fits(fabric, routes, program.names(), stored, timers.members);
         Ok(Snapshot {
             registry,
             condition,
+            conditions: logged_conditions(&log),
             log,
         })
     }
@@ -218,6 +224,7 @@ impl Candidate {
         let own = lock(&self.problem).clone();
         let own = own.filter(|_| !self.election.follows(&view));
         let problem = own.or(view.problem);
+        let cannot_read = !view.is_known;
         match self.leader() {
             Some(controller) => standing_of(&controller),
             None => api::GetStandingResponse {
@@ -225,6 +232,7 @@ impl Candidate {
                 leader: view.leader.map(|it| it.address).unwrap_or_default(),
                 switches: self.config.fabric.switches().len() as u32,
                 problem: problem.unwrap_or_default(),
+                cannot_read,
                 ..Default::default()
             },
         }

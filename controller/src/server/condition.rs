@@ -5,13 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Instant, SystemTime};
 
 use ultima_planner::fabric::damping::{Damping, DampingConfig};
-use ultima_planner::fabric::{Element, Fabric, Health, SwitchId, SwitchPort};
+use ultima_planner::fabric::{Element, Fabric, Health, SwitchId, SwitchPort, TrunkId};
+use ultima_planner::job::{Job, Member, Rank};
 
 /// The observed state of the fabric's elements, and the operator's drains.
 #[derive(Clone, Debug)]
 pub struct Condition {
     damping_config: DampingConfig,
-    drained: BTreeSet<Element>,
+    /// Since when, as far as this controller knows.
+    drained: BTreeMap<Element, SystemTime>,
     /// Drained elements that the fabric file lacks.
     unknown: BTreeSet<String>,
     /// The damping of elements that have failed.
@@ -57,6 +59,19 @@ pub enum State {
     Lossy,
 }
 
+/// A problem of the port of a member's host.
+#[derive(Clone, Copy, Debug)]
+pub struct PortProblem {
+    /// The member.
+    pub rank: Rank,
+    /// The port, or its switch.
+    pub element: Element,
+    /// True if the element is drained, false if it is down.
+    pub is_drained: bool,
+    /// Since when.
+    pub since: SystemTime,
+}
+
 impl State {
     /// The reason of its events.
     pub fn reason(self) -> &'static str {
@@ -80,9 +95,10 @@ impl Condition {
             };
             element.map_err(note).ok()
         });
+        let since = SystemTime::now();
         Condition {
             damping_config,
-            drained: known.collect(),
+            drained: known.map(|element| (element, since)).collect(),
             unknown,
             seen: BTreeMap::new(),
             down: Health::default(),
@@ -93,34 +109,29 @@ impl Condition {
         }
     }
 
-    /// Marks elements that are not up in the event log of an earlier leader, for the next one. So it plans jobs as they are, until
-    /// switches report their ports, and logs each change once.
-    pub fn adopt(&mut self, fabric: &Fabric, mut logged: BTreeMap<Element, Logged>, now: Instant) {
-        // Links that lost packets are in use until they lose packets again.
-        logged.retain(|element, _| match *element {
-            Element::Trunk(_) => {
-                let state = State::Up;
-                let element = *element;
-                self.changes.push(StateChange { element, state });
-                false
-            }
-            _ => true,
-        });
-        self.restore(fabric, logged, now);
-    }
-
-    /// Marks elements that are not up in the event log, for a standby: it has no connections to switches.
-    pub fn restore(&mut self, fabric: &Fabric, logged: BTreeMap<Element, Logged>, now: Instant) {
+    /// Marks elements that are not up in the event log of an earlier leader. So a standby shows them, and the next leader plans
+    /// jobs as they are until switches report their ports, and logs each change once. Returns the links that lose packets.
+    pub fn restore(
+        &mut self,
+        fabric: &Fabric,
+        logged: BTreeMap<Element, Logged>,
+        now: Instant,
+    ) -> Vec<TrunkId> {
         self.logged.clone_from(&logged);
         for (element, Logged { state, .. }) in logged {
             match (element, state) {
                 (Element::Port(port), _) if fabric.trunk_at(port).is_none() => {
                     self.observe_host(port, false);
                 }
-                (_, State::Lossy) => self.mark_lossy(element, now),
+                (Element::Trunk(_), _) | (_, State::Lossy) => self.mark_lossy(element, now),
                 _ => self.mark_down(element, now),
             }
         }
+        let trunk = |element: &Element| match *element {
+            Element::Trunk(trunk) => Some(trunk),
+            _ => None,
+        };
+        self.lossy.iter().filter_map(trunk).collect()
     }
 
     /// Notes a state for the event log. Returns false if the log has it.
@@ -157,6 +168,28 @@ impl Condition {
         let is_down = self.hosts_down.contains(&port);
         let logged = self.logged.get(&Element::Port(port));
         logged.filter(|_| is_down).map(|logged| logged.since)
+    }
+
+    /// The problems of the ports at which a job's members are.
+    pub fn of_members(&self, fabric: &Fabric, job: &Job) -> Vec<PortProblem> {
+        let of = |(rank, member): (Rank, &Member)| {
+            let port = fabric.host(member.host).attached;
+            let problem = move |element, is_drained, since| PortProblem {
+                rank,
+                element,
+                is_drained,
+                since,
+            };
+            let down = self.host_down_since(port);
+            let down = down.map(|since| problem(Element::Port(port), false, since));
+            let elements = [Element::Port(port), Element::Transit(port.switch)];
+            let drained = elements.map(|element| {
+                let since = self.drained.get(&element)?;
+                Some(problem(element, true, *since))
+            });
+            down.into_iter().chain(drained.into_iter().flatten())
+        };
+        job.ranks().flat_map(of).collect()
     }
 
     /// The changes since the last call.
@@ -230,9 +263,16 @@ impl Condition {
     /// Drains an element or undrains it.
     pub fn drain(&mut self, element: Element, drained: bool) {
         match drained {
-            true => self.drained.insert(element),
-            false => self.drained.remove(&element),
-        };
+            true => drop(self.drained.entry(element).or_insert_with(SystemTime::now)),
+            false => drop(self.drained.remove(&element)),
+        }
+    }
+
+    /// Sets since when elements are drained, where `since` knows it.
+    pub fn date_drains(&mut self, since: impl Fn(Element) -> Option<SystemTime>) {
+        for (element, time) in &mut self.drained {
+            *time = since(*element).unwrap_or(*time);
+        }
     }
 
     /// The health of the fabric if this element were drained or not.
@@ -266,13 +306,13 @@ impl Condition {
     pub fn health(&self) -> Health {
         self.down
             .down()
-            .chain(self.drained.iter().copied())
+            .chain(self.drained.keys().copied())
             .collect()
     }
 
     /// The drained elements alone.
     pub fn drained(&self) -> Health {
-        self.drained.iter().copied().collect()
+        self.drained.keys().copied().collect()
     }
 
     /// The elements of a switch that are not in use.
@@ -296,7 +336,7 @@ impl Condition {
                         false if self.lossy.contains(&element) => "loses packets",
                         false => "down",
                     });
-            let drained = self.drained.contains(&element).then_some("drained");
+            let drained = self.drained.contains_key(&element).then_some("drained");
             let states: Vec<&str> = down.into_iter().chain(drained).collect();
             ElementState {
                 name: fabric.name_of(element),
@@ -357,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn a_standby_knows_the_states_in_the_event_log() {
+    fn the_states_in_the_event_log_are_restored() {
         let text = include_str!("../../../topologies/two-switches.yaml");
         let fabric = ultima_planner::fabric::parse(text, "two.yaml").unwrap();
         let mut condition = Condition::new(&fabric, DampingConfig::default(), &[]);
@@ -366,7 +406,10 @@ mod tests {
         let since = SystemTime::UNIX_EPOCH;
         let logged = [(Element::Port(host), State::Down), (link, State::Lossy)];
         let logged = logged.map(|(element, state)| (element, Logged { state, since }));
-        condition.restore(&fabric, logged.into(), Instant::now());
+        let lossy = condition.restore(&fabric, logged.into(), Instant::now());
+        assert_eq!(lossy, [TrunkId(0)]);
+        // The log has them.
+        assert_eq!(condition.take_changes(), []);
         assert!(condition.host_down_since(host) == Some(since) && condition.is_down(link));
         let [state] = &condition.of(&fabric, SwitchId(0))[..] else {
             panic!("the link alone")
@@ -382,7 +425,7 @@ mod tests {
         let [host, other] = [0, 1].map(|at| fabric.hosts()[at].attached);
         let (state, since) = (State::Down, SystemTime::UNIX_EPOCH);
         let logged = [(Element::Port(host), Logged { state, since })];
-        condition.adopt(&fabric, logged.into(), Instant::now());
+        condition.restore(&fabric, logged.into(), Instant::now());
         assert_eq!(condition.host_down_since(host), Some(since));
         let before = SystemTime::now();
         assert!(condition.observe_host(other, false));

@@ -10,7 +10,7 @@ use tokio::time::{sleep, timeout};
 use ultima_planner::check::Check;
 use ultima_planner::fabric::blackhole::Blackholes;
 use ultima_planner::fabric::{Element, Fabric, Switch, SwitchId, SwitchPort};
-use ultima_planner::job::{Job, JobId, Member, Rank};
+use ultima_planner::job::{Job, JobId, Rank};
 use ultima_planner::names::some_of;
 use ultima_planner::plan::JobPlan;
 use ultima_planner::program::Program;
@@ -18,7 +18,7 @@ use ultima_planner::routing::{self, Routes};
 
 use super::burst_drops::BurstDrops;
 use super::changes::{ChangeLock, Changes, WAITING};
-use super::condition::{Condition, ElementState};
+use super::condition::{Condition, ElementState, PortProblem};
 use super::error::JobRequestError;
 use super::event_log::EventLog;
 use super::journal::Journal;
@@ -109,8 +109,8 @@ pub struct JobState {
     pub(super) degraded_since: Option<SystemTime>,
     /// Suspected members, in rank order.
     pub suspected: Vec<Rank>,
-    /// Members whose host's port is down, since when.
-    pub(super) ports_down: Vec<(Rank, SystemTime)>,
+    /// Problems of the ports at which its members are.
+    pub(super) port_problems: Vec<PortProblem>,
     /// Free ranks whose members have just given up to wait for the others.
     pub(super) gave_up: Vec<Rank>,
     /// The first operation of the epoch.
@@ -309,17 +309,12 @@ impl Controller {
         let is_on_its_paths = record.cut_off.is_empty() && record.stays.is_none();
         is_on_its_paths
             && self.switch_conditions(record).next().is_none()
-            && self.ports_down(record).is_empty()
+            && self.port_problems(&record.job).is_empty()
     }
 
-    /// Members of a job whose host's port is down, since when. The lock of the condition is the inner one.
-    fn ports_down(&self, record: &Record) -> Vec<(Rank, SystemTime)> {
-        let condition = self.condition();
-        let of = |(rank, member): (Rank, &Member)| {
-            let port = self.fabric.host(member.host).attached;
-            Some((rank, condition.host_down_since(port)?))
-        };
-        record.job.ranks().filter_map(of).collect()
+    /// Problems of the ports at which a job's members are. The lock of the condition is the inner one.
+    fn port_problems(&self, job: &Job) -> Vec<PortProblem> {
+        self.condition().of_members(&self.fabric, job)
     }
 
     /// A job in its current epoch, with its next one, and what its switches have of it.
@@ -330,7 +325,7 @@ impl Controller {
         };
         JobState {
             status: Some(status),
-            ports_down: self.ports_down(record),
+            port_problems: self.port_problems(&record.job),
             ..state_of(registry, record)
         }
     }
@@ -463,7 +458,7 @@ pub(super) fn state_alone(record: &Record) -> JobState {
         stays: record.stays.as_ref().map(ToString::to_string),
         degraded_since: record.degraded_since,
         suspected: record.suspicion.since().keys().copied().collect(),
-        ports_down: Vec::new(),
+        port_problems: Vec::new(),
         gave_up: record.seats.gave_up().collect(),
         first_operation: first.unwrap_or_default(),
         unchanged: record.unchanged.clone(),

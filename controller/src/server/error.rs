@@ -223,7 +223,7 @@ pub enum DrainError {
         refusal: Box<Refusal>,
     },
     /// The change could not be stored.
-    #[error("nothing was changed: the change could not be stored: {0}")]
+    #[error("the store has not confirmed the change: {0}")]
     Store(#[from] StoreError),
     /// The controller accepts no change now.
     #[error(transparent)]

@@ -19,7 +19,7 @@ use ultima_api::v1::control_server::SERVICE_NAME;
 use ultima_planner::fabric::Fabric;
 
 use super::candidate::{Candidate, Snapshot};
-use super::controller::{SwitchState, state_of};
+use super::controller::{JobState, SwitchState, state_of};
 use super::messages::{all_jobs, fabric_of, job_named, switch_of};
 use super::registry::record::Record;
 
@@ -78,18 +78,38 @@ impl<A: Send + 'static, B: Send + 'static> tonic::server::UnaryService<A> for Re
     }
 }
 
+/// A job with the condition that the leader has stored, unless this standby finds one by itself.
+fn with_conditions(it: &Snapshot, mut job: api::Job) -> api::Job {
+    let stored = it.conditions.get(&job.name);
+    if job.conditions.is_empty() && job.unfit.is_empty() {
+        job.conditions.extend(stored.cloned());
+    }
+    job
+}
+
+impl Snapshot {
+    fn state_of(&self, fabric: &Fabric, record: &Record) -> JobState {
+        JobState {
+            port_problems: self.condition.of_members(fabric, &record.job),
+            ..state_of(&self.registry, record)
+        }
+    }
+}
+
 fn list_jobs(
     fabric: &Fabric,
     it: &Snapshot,
     _: api::ListJobsRequest,
 ) -> Result<api::ListJobsResponse, Status> {
-    let jobs = all_jobs(fabric, &it.registry, |job| state_of(&it.registry, job));
+    let jobs = all_jobs(fabric, &it.registry, |job| it.state_of(fabric, job)).into_iter();
+    let jobs = jobs.map(|job| with_conditions(it, job)).collect();
     Ok(api::ListJobsResponse { jobs })
 }
 
 fn get_job(fabric: &Fabric, it: &Snapshot, asked: api::GetJobRequest) -> Result<api::Job, Status> {
-    let state_of = |job: &Record| state_of(&it.registry, job);
-    Ok(job_named(fabric, &it.registry, &asked.name, state_of)?)
+    let state_of = |job: &Record| it.state_of(fabric, job);
+    let job = job_named(fabric, &it.registry, &asked.name, state_of)?;
+    Ok(with_conditions(it, job))
 }
 
 fn list_switches(

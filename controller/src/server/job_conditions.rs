@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::sleep;
+use ultima_api::v1::JobCondition;
 use ultima_api::v1::JobConditionKind::Degraded;
 use ultima_planner::names::some_of;
 
@@ -19,14 +20,12 @@ const PAUSE: Duration = Duration::from_millis(100);
 const DEGRADED: &str = "Degraded";
 const READY: &str = "Ready";
 
-/// The elements of each job that is degraded in the event log, by the job's name.
-type Logged = BTreeMap<String, String>;
-
 /// Logs an event when the degraded elements of a job change, and when it has no condition any more, until the controller
 /// stops.
 pub async fn log_conditions(controller: Arc<Controller>) {
     let mut changed = controller.switches_changed.subscribe();
-    let mut logged = logged_conditions(&controller.log);
+    let logged = logged_conditions(&controller.log).into_iter();
+    let mut logged = logged.map(|(job, it)| (job, it.element)).collect();
     loop {
         log_changes(&controller, &mut logged);
         sleep(PAUSE).await;
@@ -35,17 +34,23 @@ pub async fn log_conditions(controller: Arc<Controller>) {
     }
 }
 
-/// The conditions in the event log of an earlier leader.
-fn logged_conditions(log: &EventLog) -> Logged {
-    let mut logged = Logged::new();
+/// The condition of each job that is degraded in the event log, by the job's name: all elements, and the reason of one.
+pub fn logged_conditions(log: &EventLog) -> BTreeMap<String, JobCondition> {
+    let mut logged = BTreeMap::new();
     for event in log.of("") {
         let Some(job) = event.object.strip_prefix("job/") else {
             continue;
         };
         match &*event.reason {
             DEGRADED => {
-                let elements = event.message.split([':', ';']).next().unwrap_or_default();
-                logged.insert(job.to_owned(), elements.to_owned());
+                let (elements, reason) = event.message.split_once(": ").unwrap_or_default();
+                let condition = JobCondition {
+                    kind: Degraded.into(),
+                    element: elements.split(';').next().unwrap_or_default().to_owned(),
+                    reason: reason.to_owned(),
+                    since: event.last_ms / 1000,
+                };
+                logged.insert(job.to_owned(), condition);
             }
             READY | "Created" | "Deleted" => {
                 logged.remove(job);
@@ -56,7 +61,8 @@ fn logged_conditions(log: &EventLog) -> Logged {
     logged
 }
 
-fn log_changes(controller: &Controller, logged: &mut Logged) {
+/// Writes events of the jobs whose degraded elements are not those in `logged`.
+fn log_changes(controller: &Controller, logged: &mut BTreeMap<String, String>) {
     let mut events = Vec::new();
     {
         let registry = controller.registry();
@@ -115,7 +121,11 @@ mod tests {
         add("back", READY, "");
         add("deleted", "Deleted", "");
         log.add("switch/s1".to_owned(), 0, DEGRADED, "s1: not a job");
-        let expected = Logged::from([("lost".to_owned(), "s1, h3".to_owned())]);
-        assert_eq!(logged_conditions(&log), expected);
+        let logged = logged_conditions(&log);
+        let [(job, condition)] = &Vec::from_iter(logged)[..] else {
+            panic!("one job is degraded")
+        };
+        assert_eq!((&**job, &*condition.element), ("lost", "s1, h3"));
+        assert_eq!(condition.reason, "not connected: no answer");
     }
 }

@@ -96,7 +96,7 @@ impl Controller {
         let state = state.ok_or_else(|| JobRequestError::Deleted {
             name: name.to_owned(),
         })?;
-        self.seats.keep(joining.job).await?;
+        self.seats.keep(&[joining.job]).await?;
         let (job, rank) = (joining.job, joining.taken.rank);
         record_key(self, &state.job, rank);
         if joining.done() {
@@ -324,10 +324,10 @@ impl Controller {
                 };
                 self.sessions.remove(job, rank);
                 report_installed(self, job, Some(rank), Kind::Left, "");
-                if let Some((next, _)) = becomes {
-                    self.seats.keep(next).await?;
-                }
-                self.seats.keep(job).await
+                let next = becomes.map(|(next, _)| next);
+                self.seats
+                    .keep(&next.into_iter().chain([job]).collect::<Vec<JobId>>())
+                    .await
             }
             None => Err(JobRequestError::NotJoined {
                 name: name.to_owned(),

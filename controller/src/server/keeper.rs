@@ -52,21 +52,28 @@ impl SeatKeeper {
         }
     }
 
-    /// Stores a job's seats in their present or a later state. One write serves many concurrent
+    /// Stores the seats of jobs in their present or a later state, all or none. One write serves many concurrent
     /// calls.
-    pub async fn keep(&self, id: JobId) -> Result<(), JobRequestError> {
-        let Some(asked) = self.with_registry(|it| Some(it.get(id)?.seats.changes())) else {
+    pub async fn keep(&self, ids: &[JobId]) -> Result<(), JobRequestError> {
+        let asked: Vec<(JobId, u64)> = self.with_registry(|registry| {
+            let now = |id: &JobId| Some((*id, registry.get(*id)?.seats.changes()));
+            ids.iter().filter_map(now).collect()
+        });
+        if asked.is_empty() {
             return Ok(());
-        };
-        let keeping = self.until_free(vec![id]).await;
+        }
+        let keeping = self.until_free(ids.to_vec()).await;
         let stale = self.with_registry(|registry| {
-            let record = registry.get(id)?;
-            (record.seats.kept() < asked).then(|| record.job.name.clone())
+            let is_stale = |(id, asked): &(JobId, u64)| {
+                let record = registry.get(*id)?;
+                (record.seats.kept() < *asked).then(|| record.job.name.clone())
+            };
+            asked.iter().find_map(is_stale)
         });
         let Some(name) = stale else {
             return Ok(());
         };
-        let stored = self.store(keeping, vec![id]).await;
+        let stored = self.store(keeping, ids.to_vec()).await;
         stored.map_err(|error| JobRequestError::Store { name, error })
     }
 
@@ -201,36 +208,69 @@ mod tests {
     use crate::server::journal::{Lead, testing::Gated};
     use crate::server::seats::Attempt;
 
-    #[tokio::test]
-    async fn calls_that_are_cancelled_while_the_store_hangs_leave_one_task() {
+    /// A controller's state with jobs of these names, and their ids.
+    fn with_jobs<const N: usize>(
+        names: [&str; N],
+    ) -> (Arc<Fabric>, Arc<Mutex<Registry>>, [JobId; N]) {
         let text = include_str!("../../../topologies/star4.yaml");
         let fabric = Arc::new(fabric::parse(text, "star4.yaml").unwrap());
         let program = Program::v1model().unwrap();
         let mut registry = Registry::new(&fabric, Routes::new(&fabric, Health::default()));
-        let spec = JobSpec::new("train", ["h1", "h2"]);
-        let (job, plan) = registry.propose(&fabric, program.names(), &spec).unwrap();
-        let hosts = [0, 1].map(|rank: usize| job.members[rank].host);
-        let id = registry.reserve(&fabric, (job, plan)).0.id;
-        registry.add(id, None);
-        let registry = Arc::new(Mutex::new(registry));
+        let ids = names.map(|name| {
+            let spec = JobSpec::new(name, ["h1", "h2"]);
+            let proposed = registry.propose(&fabric, program.names(), &spec).unwrap();
+            let id = registry.reserve(&fabric, proposed).0.id;
+            registry.add(id, None);
+            id
+        });
+        (fabric, Arc::new(Mutex::new(registry)), ids)
+    }
+
+    /// Joins a rank of a job, on the host of the same number.
+    fn join(registry: &Mutex<Registry>, id: JobId, rank: usize) {
+        let mut registry = lock(registry);
+        let record = registry.get_mut(id).unwrap();
+        let host = record.job.members[rank].host;
+        let taken = record.seats.take(host, Attempt(7)).unwrap();
+        record.seats.join(taken.rank);
+    }
+
+    /// Also if the caller is cancelled, the store never has one without the other.
+    #[tokio::test]
+    async fn seats_of_two_epochs_are_stored_together() {
+        let (fabric, registry, ids) = with_jobs(["one", "two"]);
+        let store = Gated::with(0);
+        let journal = Arc::new(Journal::new(Arc::<Gated>::clone(&store), Lead::Alone));
+        let keeper = SeatKeeper::new(fabric, Arc::clone(&registry), journal);
+        ids.iter().for_each(|id| join(&registry, *id, 0));
+        assert!(keeper.keep(&ids).now_or_never().is_none());
+        store.asked(1).await;
+        store.permits.add_permits(1);
+        // The cancelled call's write serves these, too.
+        for id in ids {
+            keeper.keep(&[id]).await.unwrap();
+        }
+        let applied = store.applied.lock().unwrap();
+        let [Change::Update(records)] = &applied[..] else {
+            panic!("expected one change: {applied:?}");
+        };
+        assert_eq!(records.len(), 2);
+    }
+
+    #[tokio::test]
+    async fn calls_that_are_cancelled_while_the_store_hangs_leave_one_task() {
+        let (fabric, registry, [id]) = with_jobs(["train"]);
         let store = Gated::with(0);
         let journal = Arc::new(Journal::new(Arc::<Gated>::clone(&store), Lead::Alone));
         let keeper = SeatKeeper::new(Arc::clone(&fabric), Arc::clone(&registry), journal);
-        let join = |rank: usize| {
-            let mut registry = lock(&registry);
-            let seats = &mut registry.get_mut(id).unwrap().seats;
-            let taken = seats.take(hosts[rank], Attempt(7)).unwrap();
-            seats.join(taken.rank);
-        };
-
-        join(0);
-        assert!(keeper.keep(id).now_or_never().is_none());
+        join(&registry, id, 0);
+        assert!(keeper.keep(&[id]).now_or_never().is_none());
         store.asked(1).await;
         let tasks = || Handle::current().metrics().num_alive_tasks();
         let before = tasks();
-        join(1);
+        join(&registry, id, 1);
         for _ in 0..1000 {
-            assert!(keeper.keep(id).now_or_never().is_none());
+            assert!(keeper.keep(&[id]).now_or_never().is_none());
             assert!(keeper.keep_jobs([id].into_iter()).now_or_never().is_none());
             keeper.keep_later([id]);
         }
@@ -238,7 +278,7 @@ mod tests {
         assert_eq!(tasks(), before + 1);
 
         store.permits.add_permits(2);
-        keeper.keep(id).await.unwrap();
+        keeper.keep(&[id]).await.unwrap();
         let applied = store.applied.lock().unwrap();
         let [_, Change::Update(last)] = &applied[..] else {
             panic!("expected two changes: {applied:?}");

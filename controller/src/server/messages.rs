@@ -86,7 +86,7 @@ fn members(fabric: &Fabric, state: &JobState) -> Vec<api::Member> {
         cut_off,
         suspected,
         gave_up,
-        ports_down,
+        port_problems,
         ..
     } = state;
     let member = |((rank, member), seat): ((Rank, &Member), &Seat)| {
@@ -107,7 +107,7 @@ fn members(fabric: &Fabric, state: &JobState) -> Vec<api::Member> {
             state: member_state.into(),
             source_index: job.sources[usize::from(rank.0)].0.into(),
             cut_off: cut_off.binary_search(&rank).is_ok()
-                || ports_down.iter().any(|(of, _)| *of == rank),
+                || (port_problems.iter()).any(|it| it.rank == rank && !it.is_drained),
             switch_port_name: fabric.port_name(host.attached),
             gave_up: gave_up.contains(&rank),
         }
@@ -165,7 +165,7 @@ pub(super) fn job_of(fabric: &Fabric, state: &JobState) -> api::Job {
     }
 }
 
-/// Switches that do not have all entries of a job, hosts that the others do not reach, and a failed reroute.
+/// Switches that do not have all entries of a job, hosts that the others do not reach or that are drained, and a failed reroute.
 pub(super) fn conditions(fabric: &Fabric, state: &JobState) -> Vec<api::JobCondition> {
     let condition = |kind: api::JobConditionKind, element: &str, reason, since: SystemTime| {
         let since = since.duration_since(UNIX_EPOCH);
@@ -195,15 +195,21 @@ pub(super) fn conditions(fabric: &Fabric, state: &JobState) -> Vec<api::JobCondi
         let reason = format!("rank {rank} has no path to all others");
         degraded(&host.name, reason)
     });
-    let ports_down = state.ports_down.iter().map(|(rank, since)| {
+    let ports = state.port_problems.iter().map(|problem| {
+        let rank = problem.rank;
         let host = fabric.host(state.job.members[usize::from(rank.0)].host);
-        let port = fabric.port_name(host.attached);
-        let reason = format!("rank {rank} receives nothing: port {port} is down");
-        condition(api::JobConditionKind::Degraded, &host.name, reason, *since)
+        let name = fabric.name_of(problem.element);
+        let reason = match (problem.is_drained, problem.element) {
+            (false, _) => format!("rank {rank} receives nothing: port {name} is down"),
+            (true, Element::Port(_)) => format!("rank {rank} uses port {name}, which is drained"),
+            (true, _) => format!("rank {rank} uses switch {name}, which is drained"),
+        };
+        let kind = api::JobConditionKind::Degraded;
+        condition(kind, &host.name, reason, problem.since)
     });
     let stays = state.stays.iter();
     let stays = stays.map(|problem| degraded("fabric", format!("not rerouted: {problem}")));
-    let hosts = cut_off.chain(ports_down);
+    let hosts = cut_off.chain(ports);
     switches.chain(hosts).chain(stays).collect()
 }
 
@@ -426,8 +432,7 @@ pub fn fabric_of(fabric: &Fabric, condition: &Condition) -> api::GetFabricRespon
         switch: fabric.switch(host.attached.switch).name.clone(),
         port: host.attached.port.0.into(),
         port_name: fabric.port_name(host.attached),
-        port_down: condition.host_down_since(host.attached).is_some()
-            || condition.is_down(Element::Switch(host.attached.switch)),
+        port_down: condition.host_down_since(host.attached).is_some(),
     });
     let links = (0..fabric.trunks().len()).map(TrunkId).map(|trunk| {
         let ends = fabric.trunk(trunk).ends;

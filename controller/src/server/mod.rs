@@ -15,6 +15,7 @@ mod condition;
 mod config;
 mod controller;
 mod counters;
+mod entrance;
 mod error;
 mod event_log;
 mod gate;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tokio::sync::watch;
-use tokio::time::sleep_until;
+use tokio::time::{sleep_until, timeout};
 use ultima_planner::fabric::{Health, SwitchId};
 use ultima_planner::job::{Job, JobId};
 use ultima_planner::moves::{self, Moved, Room, Step};
@@ -23,7 +23,7 @@ use super::controller::Controller;
 use super::error::{DrainError, JobRequestError};
 use super::own_task::restarted;
 use super::registry::record::Wanted;
-use super::report::{record_drain, record_health};
+use super::report::{record_drain, record_health, store_events};
 use super::switch::ManagedSwitch;
 use super::tail_drops::Rerouting;
 use crate::store;
@@ -88,7 +88,11 @@ impl Controller {
                 tracing::info!(element = name, drained, "administrative state set");
                 record_drain(self, element, drained);
                 self.follow(&mut self.fabric_changed.subscribe()).await?;
+                // Jobs with a member there have another condition.
+                self.switches_changed.send_replace(());
                 pending.extend(self.registry().awaited());
+                // So that the next leader knows since when. Without an answer they are stored with the next ones.
+                let _ = timeout(self.timers.change, store_events(self)).await;
             }
             None => self.condition().forget_unknown(&name),
         }

@@ -10,11 +10,14 @@ use ultima_api::v1::membership_event::Kind;
 use ultima_planner::fabric::{Element, Fabric, SwitchPort, TrunkId};
 use ultima_planner::job::{Job, JobId, Rank};
 
-use super::condition::{Logged, State, StateChange};
+use super::condition::{Condition, Logged, State, StateChange};
 use super::controller::Controller;
 use super::event_log::EventLog;
 use super::switch::ManagedSwitch;
 use crate::store::{Change, StoreError};
+
+/// The reason of an event.
+const DRAINED: &str = "Drained";
 
 /// Reports an event of a member in an installed epoch; without a rank, of the epoch.
 pub fn report_installed(
@@ -87,10 +90,24 @@ pub fn record_switch(controller: &Controller, switch: &ManagedSwitch) {
 
 /// Records that an element was drained, or is used again.
 pub fn record_drain(controller: &Controller, element: Element, drained: bool) {
-    let reason = if drained { "Drained" } else { "Undrained" };
+    let reason = if drained { DRAINED } else { "Undrained" };
     controller
         .log
         .add(object_of(&controller.fabric, element), 0, reason, "");
+    date_drains(
+        &mut controller.condition(),
+        &controller.fabric,
+        &controller.log,
+    );
+}
+
+/// Sets since when elements are drained, by the event log.
+pub fn date_drains(condition: &mut Condition, fabric: &Fabric, log: &EventLog) {
+    condition.date_drains(|element| {
+        let events = log.of(&object_of(fabric, element));
+        let drained = events.iter().rfind(|it| it.reason == DRAINED)?;
+        Some(UNIX_EPOCH + Duration::from_millis(drained.last_ms))
+    });
 }
 
 /// Records that elements went down or came back: a port also as its link or host. A switch has [events of its
@@ -205,7 +222,7 @@ pub async fn keep_events(controller: Arc<Controller>) {
 }
 
 /// Stores new events, if there are any.
-async fn store_events(controller: &Controller) -> Result<(), StoreError> {
+pub async fn store_events(controller: &Controller) -> Result<(), StoreError> {
     // A controller that stops waits for the write in progress, too.
     let _storing = controller.storing_events.lock().await;
     let Some(events) = controller.log.to_store() else {

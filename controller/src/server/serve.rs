@@ -13,7 +13,6 @@ use tokio::time::timeout;
 use tonic::service::Routes;
 use ultima_api::address::Listen;
 use ultima_api::v1::GetStandingResponse;
-use ultima_api::v1::control_server::ControlServer;
 use ultima_api::v1::leadership_server::LeadershipServer;
 use ultima_grpc::connections::{Connections, Limits};
 use ultima_grpc::metrics::{self, Metrics};
@@ -24,15 +23,15 @@ use super::call_rates::CallRates;
 use super::candidate::Candidate;
 use super::config::Config;
 use super::controller::Controller;
+use super::entrance::Entrance;
 use super::error::ServeError;
 use super::gate::Gate;
 use super::http_server::{Api, PROTOCOL};
 use super::journal::Lead;
-use super::leadership_service::{LeadershipService, standing_of};
+use super::leadership_service::LeadershipService;
 use super::listen::{self, Listener};
 use super::metrics::metrics_text;
 use super::report::store_last_events;
-use super::service::ControlService;
 use super::start::start;
 use crate::store::etcd::{self, Election, Leader};
 use crate::store::{Embedded, Store, StoreError};
@@ -79,13 +78,14 @@ pub async fn serve_on(
             }
         }),
     };
+    let entrance = Entrance::default();
+    let (standing, metrics) = (entrance.clone(), entrance.clone());
+    let routes = Routes::new(entrance.clone());
+    let metrics = move || metrics.metrics_text();
+    let server = bound.serve(routes, move || standing.standing(), metrics);
     // Boxed, because it is large and callers keep it on their stacks.
     let controller = Box::pin(start(config, store, Lead::Alone)).await?;
-    let service = ControlServer::new(ControlService::new(Arc::clone(&controller)));
-    let routes = Routes::new(service);
-    let leads = Arc::clone(&controller);
-    let metrics = text_of(&controller);
-    let server = bound.serve(routes, move || standing_of(&leads), metrics);
+    entrance.open(&controller);
     Ok(Handle { controller, server })
 }
 
@@ -220,12 +220,6 @@ impl Bound {
     }
 }
 
-/// Returns a function for a controller's present metrics as OpenMetrics text.
-fn text_of(controller: &Arc<Controller>) -> impl Fn() -> String + Clone + Send + Sync + use<> {
-    let controller = Arc::clone(controller);
-    move || metrics_text(&controller, None)
-}
-
 /// A running server. Dropping it ends all calls.
 struct Server {
     address: Listen,
@@ -272,7 +266,8 @@ impl Handle {
 
     /// Returns a function for the present metrics as OpenMetrics text.
     pub fn metrics(&self) -> impl Fn() -> String + Send + Sync + use<> {
-        text_of(&self.controller)
+        let controller = Arc::clone(&self.controller);
+        move || metrics_text(&controller, None)
     }
 
     /// Stops serving and ends pending calls. The switches keep their entries.

@@ -28,7 +28,7 @@ use super::membership::events::Events;
 use super::membership::suspects::keep_suspecting;
 use super::message_room::MessageRoom;
 use super::registry::{Registry, Stranded};
-use super::report::{keep_events, logged_states};
+use super::report::{date_drains, keep_events, logged_states};
 use super::streams::{JOB_WATCHES, StreamLimit, TELEMETRY_WATCHES};
 use super::switch::ManagedSwitch;
 use super::switch_task::{run as run_switch_task, subscribe};
@@ -70,7 +70,9 @@ pub async fn start(
     let stored = store.load().await?;
     let mut condition = Condition::new(&fabric, damping, &stored.drained);
     let log = EventLog::restored(&stored.events);
-    condition.adopt(&fabric, logged_states(&fabric, &log), Instant::now());
+    let now = Instant::now();
+    let lossy = condition.restore(&fabric, logged_states(&fabric, &log), now);
+    date_drains(&mut condition, &fabric, &log);
     let routes = Routes::new(&fabric, condition.health());
     for id in fabric.switch_ids() {
         plan::check_fabric(&fabric, &routes, &program, id)?;
@@ -135,7 +137,7 @@ pub async fn start(
         Arc::clone(&registry),
         Arc::clone(&journal),
     );
-    let blackholes = Blackholes::new(&fabric);
+    let blackholes = Blackholes::restored(&fabric, lossy, now);
     let controller = Arc::new(Controller {
         switches,
         switches_changed,

@@ -86,6 +86,12 @@ async fn standbys_answer_reads() {
     client.drain("s1", true).await.unwrap();
     let fabric = standby.get_fabric(api::GetFabricRequest {}).await;
     assert_eq!(fabric.unwrap().into_inner(), client.fabric().await.unwrap());
+    let read = standby.get_job(get("one")).await.unwrap().into_inner();
+    let known = client.job("one").await.unwrap().conditions;
+    assert!(
+        read.conditions == known && known[0].reason.ends_with("which is drained"),
+        "{known:?}"
+    );
     let read = standby.list_switches(api::ListSwitchesRequest {}).await;
     let mut read = read.unwrap().into_inner().switches;
     let mut switches = client.switches().await.unwrap();
@@ -162,6 +168,47 @@ async fn a_standby_shows_paths_around_failures() {
         .put(&format!("{}/events", group::PREFIX), &events);
     let around = tree().await;
     assert!(around.len() == 2 && !around.contains(lost), "{around:?}");
+}
+
+/// A standby has no connections to switches: it shows the conditions of the leader's stored events.
+#[tokio::test]
+async fn a_standby_shows_stored_conditions() {
+    let Some(testbed) = Testbed::new(2).await else {
+        return;
+    };
+    let [first, second] = testbed.pair().await;
+    let client = first.client().await;
+    client.create_job(&group::spec("one")).await.unwrap();
+    let address = format!("http://{}", second.handle().address());
+    let standby = api::control_client::ControlClient::connect(address).await;
+    let mut standby = standby.unwrap();
+    let event = api::Event {
+        object: "job/one".into(),
+        reason: "Degraded".into(),
+        message: "s1, s2; s2: not connected: no answer".into(),
+        ..api::Event::default()
+    };
+    let events = api::ListEventsResponse {
+        events: vec![event],
+    };
+    let events = String::from_utf8(events.encode_to_vec()).expect("short lengths are ASCII");
+    let key = format!("{}/events", group::PREFIX);
+    testbed.etcd.put(&key, &events);
+    let jobs = standby.list_jobs(api::ListJobsRequest {}).await.unwrap();
+    let [job] = &jobs.into_inner().jobs[..] else {
+        panic!("one job")
+    };
+    let condition = api::JobCondition {
+        kind: api::JobConditionKind::Degraded.into(),
+        element: "s1, s2".into(),
+        reason: "not connected: no answer".into(),
+        since: 0,
+    };
+    assert_eq!(job.conditions, [condition]);
+    assert_eq!(ultima_api::document::status(job), "Degraded");
+    let name = "one".into();
+    let one = standby.get_job(api::GetJobRequest { name }).await.unwrap();
+    assert_eq!(one.into_inner(), *job);
 }
 
 /// The leader stops before its answer arrives; the next leader assigns the same rank.

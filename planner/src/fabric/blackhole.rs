@@ -176,6 +176,24 @@ impl Blackholes {
         }
     }
 
+    /// Starts with links that an earlier controller has seen losing packets. They are retried as if they were last seen losing
+    /// now.
+    pub fn restored(
+        fabric: &Fabric,
+        lossy: impl IntoIterator<Item = TrunkId>,
+        now: Instant,
+    ) -> Self {
+        let confirmed = Suspicion::Confirmed {
+            last: now,
+            retry: RETRY_FIRST,
+        };
+        let directions = lossy.into_iter().flat_map(|it| fabric.trunk(it).ends);
+        Blackholes {
+            suspicions: directions.map(|from| (from, confirmed)).collect(),
+            ..Blackholes::new(fabric)
+        }
+    }
+
     /// Adds a port's counters. Returns the link there if its state changes: down, or up for a
     /// retry.
     pub fn count(
@@ -428,6 +446,23 @@ mod tests {
         assert_eq!(testbed.both(2 * SECOND, (0, 0), 100), [true]);
         assert_eq!(testbed.both(SECOND, (100, 0), 100), [false]);
         assert_eq!(testbed.both(SECOND, (100, 100), 100), [true]);
+    }
+
+    /// The next controller retries a link as if it were last seen losing at the start.
+    #[test]
+    fn a_blackhole_outlives_its_controller() {
+        let mut testbed = Testbed::new();
+        testbed.holes = Blackholes::restored(&testbed.fabric, [TrunkId(0)], testbed.now);
+        assert_eq!(testbed.go(RETRY_FIRST - SECOND, 0, 0), NOTHING);
+        assert_eq!(testbed.go(2 * SECOND, 0, 0), [true]);
+        assert_eq!(testbed.go(SECOND, 100, 0), [false]);
+        // A switch without counters clears it, too.
+        testbed.holes = Blackholes::restored(&testbed.fabric, [TrunkId(0)], testbed.now);
+        let [one, _] = testbed.ends();
+        assert_eq!(
+            testbed.holes.clear(&testbed.fabric, one.switch),
+            [TrunkId(0)]
+        );
     }
 
     #[test]

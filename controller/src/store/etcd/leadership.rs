@@ -28,6 +28,8 @@ pub(crate) struct View {
     pub leader: Option<Leader>,
     /// Why nothing is known, on one line.
     pub problem: Option<String>,
+    /// True if etcd has answered the last request.
+    pub is_known: bool,
 }
 
 /// A candidate in the election.
@@ -124,19 +126,23 @@ impl Election {
         leader.is_some_and(|leader| leader.address != self.candidate.address)
     }
 
-    fn set_view(&self, leader: Option<Leader>, problem: Option<String>) {
-        self.view.send_replace(View { leader, problem });
+    fn set_view(&self, leader: Option<Leader>, problem: Option<String>, is_known: bool) {
+        self.view.send_replace(View {
+            leader,
+            problem,
+            is_known,
+        });
     }
 
     /// Waits until there is no leader, and leads. Renews the lease in the background until the lead
     /// ends, or all its copies are dropped.
     pub async fn win(&self) -> Leadership {
         // It may have led before.
-        self.set_view(None, None);
+        self.set_view(None, None, false);
         loop {
             let seen = match self.run().await {
                 Ok(Ok(leadership)) => {
-                    self.set_view(Some(self.candidate.clone()), None);
+                    self.set_view(Some(self.candidate.clone()), None, true);
                     return leadership;
                 }
                 Ok(Err(leader)) => Ok(Some(leader)),
@@ -152,7 +158,7 @@ impl Election {
     pub async fn pause(&self, time: Duration) -> bool {
         let end = Instant::now() + time;
         let mut since = None;
-        self.set_view(None, None);
+        self.set_view(None, None, false);
         while Instant::now() < end {
             let seen = self.leader(Instant::now() + REQUEST_LIMIT).await;
             let leads = matches!(seen, Ok(Some(_)));
@@ -171,14 +177,14 @@ impl Election {
         match seen {
             Ok(leader) => {
                 let problem = leader.as_ref().and_then(|it| self.mismatch(it));
-                self.set_view(leader, problem);
+                self.set_view(leader, problem, true);
             }
             Err(error) => {
                 let problem = error.to_string();
                 if self.view.borrow().problem.as_ref() != Some(&problem) {
                     tracing::warn!("{problem}");
                 }
-                self.set_view(None, Some(problem));
+                self.set_view(None, Some(problem), false);
             }
         }
     }

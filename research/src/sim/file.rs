@@ -23,7 +23,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, SeqAccess, Visitor};
 use serde_yaml::{Location, Spanned};
 use ultima_planner::yaml::LoadError;
-use ultima_planner::yaml::{self, Place};
+use ultima_planner::yaml::{self, FilePosition};
 use ultima_sim::Experiment;
 
 use super::options::Options;
@@ -298,7 +298,7 @@ impl Reader<'_> {
             Some(setting) => format!("{}.{setting}", self.field),
             None => self.field.clone(),
         };
-        LoadError::at(&Place::new(self.source, at), &field, problem)
+        LoadError::at(&FilePosition::new(self.source, at), &field, problem)
     }
 
     fn grid(&self, name: String, mut settings: Settings, room: usize) -> Result<Grid, LoadError> {

@@ -8,8 +8,8 @@ import datetime
 import gc
 import hashlib
 import os
-import pickle
 import pathlib
+import pickle
 import sys
 import threading
 import time

@@ -155,7 +155,7 @@ def interrupted() -> list[Any]:
 
 
 def interrupted_job() -> list[Any]:
-    """Wait for a rank that comes late: `HOW` says where the interrupt comes. Return it, and how long the end of the job takes."""
+    """Wait for a late rank, with an interrupt where `HOW` says. Return it, and how long the end of the job takes."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     job = ultima.Job(exact_timeout=200.0)
     try:

@@ -90,7 +90,7 @@ class State:
     ) -> None:
         if not dist.is_available() or not dist.is_initialized():
             raise RendezvousError("there is no process group: call torch.distributed.init_process_group first")
-        group = dist.group.WORLD if process_group is None else process_group
+        group: Any = dist.group.WORLD if process_group is None else process_group
         if hasattr(group, "mesh_dim_names"):
             if group.ndim != 1:
                 raise SettingError(f"process_group is {group}: expected one dimension of it, such as mesh['replicate']")

@@ -188,7 +188,10 @@ class Job:
         self._native.set_loss_scale(scale)
 
     def set_deadline(self, seconds: float) -> None:
-        """Set the deadline from the next `all_reduce` on, at most that of the start, on every rank before the same call."""
+        """Set the deadline from the next `all_reduce` on, at most the one that the job was created with.
+
+        Every rank calls this before the same `all_reduce`.
+        """
         self._native.set_deadline(seconds)
 
     def close(self) -> None:

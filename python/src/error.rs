@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 use ultima_agent::job::{JobError, Refusal};
-use ultima_host::Error as Collective;
+use ultima_host::{ConfigError, Error as Collective};
 
 /// An exception of the class `class` of `ultima._errors`.
 pub fn new(py: Python<'_>, class: &str, message: impl Into<String>) -> PyErr {
@@ -67,6 +67,12 @@ fn message(error: &JobError) -> String {
             "; correct ULTIMA_JOB, or create the job with `ultima job create`"
         }
         JobError::Collective(error) => match &**error {
+            Collective::Config(ConfigError::Slot { bytes, most }) => {
+                return format!("slot_bytes is {bytes}: expected a multiple of 4 from 4 to {most}");
+            }
+            Collective::Config(ConfigError::Pacing) => {
+                return "rate is 0: expected bits per second, 1 or more".to_owned();
+            }
             Collective::Incomplete(missing) if missing.differing.is_empty() => {
                 "; check that all ranks run and make the same calls, or allow more time (exact_timeout)"
             }

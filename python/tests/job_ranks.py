@@ -121,6 +121,8 @@ def operations() -> dict[str, Any]:
             "wire": raised(lambda: ultima.Job(wire="f8")),
             "wire's type": raised(lambda: ultima.Job(wire=np.float32)),
             "rate's type": raised(lambda: ultima.Job(rate=1.5)),
+            "rate": raised(lambda: ultima.Job(rate=0)),
+            "slot": raised(lambda: ultima.Job(slot_bytes=6)),
             "switch's type": raised(lambda: ultima.Job(hadamard=1)),
             "deadline's type": raised(lambda: ultima.Job(deadline="0.5")),
             "negative seed": raised(lambda: ultima.Job(seed=-1)),

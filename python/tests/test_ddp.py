@@ -80,6 +80,7 @@ class Training(unittest.TestCase):
             self.assertLess(report["group"], 1e-4)
             self.assertTrue(report["spreads"])
             self.assertIn("no multicast group", report["multicast"])
+            self.assertEqual(report["gone_after"], "gone_after is '60': expected seconds, such as 60")
             self.assertIn("complex64", report["dtype"])
             self.assertTrue(report["closed"])
             self.assertEqual("3 ranks; rank 0 sends from 127.0.0.1:" in ended.errors, rank == 0)

@@ -24,6 +24,8 @@ class Jobs(unittest.TestCase):
             self.assertIn("expected float16, float32 or float64", report["refused"]["integers"][1])
             self.assertIn("unknown setting 'deadlin'", report["refused"]["setting"][1])
             self.assertIn("rate is 1.5: expected a whole number", report["refused"]["rate's type"][1])
+            self.assertIn("rate is 0: expected", report["refused"]["rate"][1])
+            self.assertIn("slot_bytes is 6: expected a multiple of 4", report["refused"]["slot"][1])
             self.assertEqual(report["refused"]["negative wait"][1], "seconds is -1: expected 0 or more")
 
     def test_arrays_of_different_lengths_are_an_error(self):

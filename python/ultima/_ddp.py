@@ -97,6 +97,8 @@ class State:
             group = group.get_group()
         self.rank: int = dist.get_rank(group)
         self.world_size: int = dist.get_world_size(group)
+        if isinstance(gone_after, bool) or not isinstance(gone_after, (int, float)) or not gone_after > 0:
+            raise SettingError(f"gone_after is {gone_after!r}: expected seconds, such as 60")
         if self.rank < 0:
             raise SettingError("this process is not in process_group: create the State on its ranks only")
         self._scaler = scaler

@@ -70,9 +70,6 @@ fn message(error: &JobError) -> String {
             Collective::Config(ConfigError::Slot { bytes, most }) => {
                 return format!("slot_bytes is {bytes}: expected a multiple of 4 from 4 to {most}");
             }
-            Collective::Config(ConfigError::Pacing) => {
-                return "rate is 0: expected bits per second, 1 or more".to_owned();
-            }
             Collective::Incomplete(missing) if missing.differing.is_empty() => {
                 "; check that all ranks run and make the same calls, or allow more time (exact_timeout)"
             }

@@ -103,6 +103,17 @@ impl Settings {
         if let Some(interface) = self.interface {
             builder = builder.interface(interface);
         }
+        // Before the ranks meet: others would wait for a rank that fails later.
+        if self.rate == Some(0) {
+            let message = "rate is 0: expected bits per second, 1 or more";
+            return Err(setting(py, message.to_owned()));
+        }
+        if let Some(bytes) = self.slot_bytes
+            && (bytes == 0 || bytes % 4 != 0)
+        {
+            let message = format!("slot_bytes is {bytes}: expected a multiple of 4");
+            return Err(setting(py, message));
+        }
         let settings = builder.settings_mut();
         settings.recycling = self.recycling.unwrap_or(settings.recycling);
         settings.hadamard = self.hadamard.unwrap_or(settings.hadamard);

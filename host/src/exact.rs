@@ -75,7 +75,8 @@ pub struct Incomplete {
 
 impl fmt::Display for Incomplete {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} is incomplete after {:?}", self.id, self.waited)?;
+        let waited = Duration::from_millis(self.waited.as_millis() as u64);
+        write!(f, "{} is incomplete after {waited:?}", self.id)?;
         let parts = [
             (": the job was left by ", &self.left),
             (": no packet from ", &self.silent),
@@ -89,7 +90,7 @@ impl fmt::Display for Incomplete {
         if !self.differing.is_empty() {
             write!(
                 f,
-                "; packets of {} belong to another operation: all ranks must start the same one under an id, \
+                "; packets of {} belong to another operation: all ranks must make the same calls in the same order, \
                  with the same number of values",
                 Ranks(&self.differing)
             )?;
@@ -154,7 +155,7 @@ mod tests {
     fn an_error_names_the_cause_first() {
         let mut error = Incomplete {
             id: OperationId { step: 3, bucket: 9 },
-            waited: Duration::from_secs(2),
+            waited: Duration::from_micros(2_000_123),
             contributions: vec![2],
             aggregates: vec![0, 2],
             silent: vec![2],

@@ -3,6 +3,7 @@
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 use ultima_agent::job::{JobError, Refusal};
+use ultima_host::{ConfigError, Error as Collective};
 
 /// An exception of the class `class` of `ultima._errors`.
 pub fn new(py: Python<'_>, class: &str, message: impl Into<String>) -> PyErr {
@@ -18,8 +19,11 @@ pub fn new(py: Python<'_>, class: &str, message: impl Into<String>) -> PyErr {
 
 /// The exception for `error`.
 pub fn of(py: Python<'_>, error: &JobError) -> PyErr {
-    use ultima_host::Error as Collective;
-    let class = match error {
+    new(py, class(error), message(error))
+}
+
+fn class(error: &JobError) -> &'static str {
+    match error {
         JobError::Variable { .. }
         | JobError::NoRendezvous
         | JobError::NoGroup
@@ -29,7 +33,7 @@ pub fn of(py: Python<'_>, error: &JobError) -> PyErr {
         | JobError::Interface { .. }
         | JobError::Bucket(_)
         | JobError::Length { .. } => "SettingError",
-        JobError::Refused(Refusal::Mismatch { .. }) => "MismatchError",
+        JobError::Refused(Refusal::Mismatch { .. } | Refusal::Seed { .. }) => "MismatchError",
         JobError::Refused(_)
         | JobError::Resolve { .. }
         | JobError::Socket { .. }
@@ -44,6 +48,52 @@ pub fn of(py: Python<'_>, error: &JobError) -> PyErr {
             _ => "Error",
         },
         JobError::Taken | JobError::Io { .. } => "Error",
+    }
+}
+
+/// The text of `error`, with the names of Python's arguments, and with advice for users of Python.
+fn message(error: &JobError) -> String {
+    let advice = match error {
+        JobError::Refused(Refusal::Mismatch {
+            rank,
+            field,
+            has,
+            expected,
+        }) => return mismatch(*rank, field, has, expected),
+        JobError::Session(error) if error.to_string().starts_with("unknown host") => {
+            "; set ULTIMA_HOST to this host's name in the fabric"
+        }
+        JobError::Session(error) if error.to_string().starts_with("there is no job") => {
+            "; correct ULTIMA_JOB, or create the job with `ultima job create`"
+        }
+        JobError::Collective(error) => match &**error {
+            Collective::Config(ConfigError::Slot { bytes, most }) => {
+                return format!("slot_bytes is {bytes}: expected a multiple of 4 from 4 to {most}");
+            }
+            Collective::Incomplete(missing) if missing.differing.is_empty() => {
+                "; check that all ranks run and make the same calls, or allow more time (exact_timeout)"
+            }
+            _ => "",
+        },
+        _ => "",
     };
-    new(py, class, error.to_string())
+    format!("{error}{advice}")
+}
+
+/// The text for a setting of `rank` that is not rank 0's.
+fn mismatch(rank: u16, field: &str, has: &str, expected: &str) -> String {
+    // The name in the text, and the name of what the user sets.
+    let (setting, same) = match field {
+        "protocol" => (field, "version of ultima"),
+        "element" => ("wire", "wire"),
+        "coding" => (field, "hadamard"),
+        "slot size" => (field, "slot_bytes"),
+        "timeouts" => (field, "learning"),
+        "sealing" => (field, "ULTIMA_SEAL"),
+        "deadline" | "recycling" | "seed" => (field, field),
+        _ => (field, "settings"),
+    };
+    format!(
+        "rank {rank} has {setting} {has}, rank 0 has {expected}: start all ranks with the same {same}"
+    )
 }

@@ -10,6 +10,7 @@ use ultima_agent::job::{self, Addresses, JobBuilder, JobError};
 use ultima_host::{Element, Gather, Timeouts};
 
 use crate::memory::Memory;
+use crate::misfits::Misfits;
 use crate::pending::Pending;
 use crate::store::AtStore;
 use crate::{error, signals};
@@ -19,6 +20,7 @@ use crate::{error, signals};
 pub struct Job {
     /// None after `close`.
     inner: Mutex<Option<Arc<job::Job>>>,
+    misfits: Arc<Misfits>,
     /// The process that started the job: only there are its threads.
     process: u32,
     #[pyo3(get)]
@@ -101,6 +103,17 @@ impl Settings {
         if let Some(interface) = self.interface {
             builder = builder.interface(interface);
         }
+        // Before the ranks meet: others would wait for a rank that fails later.
+        if self.rate == Some(0) {
+            let message = "rate is 0: expected bits per second, 1 or more";
+            return Err(setting(py, message.to_owned()));
+        }
+        if let Some(bytes) = self.slot_bytes
+            && (bytes == 0 || bytes % 4 != 0)
+        {
+            let message = format!("slot_bytes is {bytes}: expected a multiple of 4");
+            return Err(setting(py, message));
+        }
         let settings = builder.settings_mut();
         settings.recycling = self.recycling.unwrap_or(settings.recycling);
         settings.hadamard = self.hadamard.unwrap_or(settings.hadamard);
@@ -174,6 +187,7 @@ pub fn start(py: Python<'_>, settings: Settings, meeting: Option<Meeting>) -> Py
         seed: job.config().seed,
         slot_bytes: job.config().slot_bytes,
         deadline: job.config().t_b.as_secs_f64(),
+        misfits: Arc::new(Misfits::new(job.observer())),
         inner: Mutex::new(Some(Arc::new(job))),
     })
 }
@@ -192,7 +206,13 @@ impl Job {
         }
         // Held for a clone only.
         let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        let closed = || error::new(py, "ClosedError", "the job was closed");
+        let closed = || {
+            error::new(
+                py,
+                "ClosedError",
+                "the job was closed: create a new State or Job",
+            )
+        };
         inner.clone().ok_or_else(closed)
     }
 }
@@ -219,7 +239,8 @@ impl Job {
         if bucket.is_none() {
             job.begin_step();
         }
-        Ok(Pending::bounded(self.rank, operation))
+        let misfits = Arc::clone(&self.misfits);
+        Ok(Pending::bounded(self.rank, operation, misfits))
     }
 
     /// Starts the exact operation `kind` with the values that are at `from`, and stores the result at `to`.

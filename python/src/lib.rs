@@ -5,6 +5,7 @@
 mod error;
 mod job;
 mod memory;
+mod misfits;
 mod outcome;
 mod pending;
 mod signals;

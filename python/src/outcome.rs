@@ -53,6 +53,18 @@ impl Outcome {
 }
 
 impl Outcome {
+    /// Its operation's name in errors.
+    pub fn name(&self) -> String {
+        format!("step {} bucket {}", self.step, self.bucket)
+    }
+
+    /// Ranks none of whose packets arrived, although they are not silent.
+    pub fn without_packets(&self) -> Vec<u16> {
+        let missing = self.late.iter().filter(|(_, share)| **share >= 1.0);
+        let missing = missing.map(|(rank, _)| *rank);
+        missing.filter(|rank| !self.silent.contains(rank)).collect()
+    }
+
     /// That of a bounded operation at `rank`.
     pub fn bounded(rank: u16, outcome: &ultima_host::Outcome) -> Self {
         let causes = Cause::ALL.map(|cause| {

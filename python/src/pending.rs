@@ -1,6 +1,6 @@
 //! An operation in progress, as a Python object.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use pyo3::prelude::*;
@@ -8,6 +8,7 @@ use ultima_agent::job::{JobError, Pending as Operation, Reduced};
 use ultima_host::ExactOutcome;
 
 use crate::memory::Memory;
+use crate::misfits::Misfits;
 use crate::outcome::Outcome;
 use crate::{error, signals};
 
@@ -16,6 +17,8 @@ use crate::{error, signals};
 pub struct Pending {
     rank: u16,
     state: Mutex<State>,
+    /// None for an exact operation, whose error names such ranks itself.
+    misfits: Option<Arc<Misfits>>,
 }
 
 enum State {
@@ -64,10 +67,11 @@ fn store(reduced: &Reduced<ExactOutcome>, memory: &mut Memory) -> Result<(), Job
 
 impl Pending {
     /// A bounded operation of `rank`, whose result is in the caller's memory.
-    pub fn bounded(rank: u16, operation: Operation) -> Self {
+    pub fn bounded(rank: u16, operation: Operation, misfits: Arc<Misfits>) -> Self {
         Self {
             rank,
             state: Mutex::new(State::Bounded(operation)),
+            misfits: Some(misfits),
         }
     }
 
@@ -76,7 +80,23 @@ impl Pending {
         Self {
             rank,
             state: Mutex::new(State::Exact(operation, memory)),
+            misfits: None,
         }
+    }
+
+    /// Returns an error if other ranks run another operation under this one's number.
+    fn check(&self, py: Python<'_>, outcome: &Outcome) -> PyResult<()> {
+        let misfits = self.misfits.as_ref();
+        let ranks = py.detach(|| misfits.map_or(Vec::new(), |misfits| misfits.of(outcome)));
+        let Some(rank) = ranks.first() else {
+            return Ok(());
+        };
+        let message = format!(
+            "{}: the packets of rank {rank} belong to another operation; all ranks must make the same calls in the same \
+             order, with arrays of the same length",
+            outcome.name()
+        );
+        Err(error::new(py, "MismatchError", message))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -91,13 +111,18 @@ impl Pending {
     fn wait(&self, py: Python<'_>, seconds: Option<f64>) -> PyResult<Option<Outcome>> {
         let limit = match seconds.map(Duration::try_from_secs_f64).transpose() {
             Ok(limit) => limit,
-            Err(invalid) => {
-                let message = format!("a timeout in seconds: {invalid}");
+            Err(_) => {
+                let seconds = seconds.unwrap_or_default();
+                let message = format!("seconds is {seconds}: expected 0 or more");
                 return Err(error::new(py, "SettingError", message));
             }
         };
         let ended = signals::wait(py, limit, |slice| self.lock().wait(self.rank, slice))?;
         let ended = ended.transpose();
-        ended.map_err(|failed| error::of(py, &failed))
+        let outcome = ended.map_err(|failed| error::of(py, &failed))?;
+        if let Some(outcome) = &outcome {
+            self.check(py, outcome)?;
+        }
+        Ok(outcome)
     }
 }

@@ -8,8 +8,8 @@ import datetime
 import gc
 import hashlib
 import os
-import pickle
 import pathlib
+import pickle
 import sys
 import threading
 import time
@@ -215,6 +215,10 @@ def hook():
         state.set_multicast(True)
     except ultima.SettingError as error:
         report["multicast"] = str(error)
+    try:
+        ultima.State(gone_after="60")
+    except ultima.SettingError as error:
+        report["gone_after"] = str(error)
     # Gradients that cannot be averaged are refused before the network sees them.
     try:
         state.reduce(0, torch.zeros(3, dtype=torch.complex64, device=DEVICE), True)

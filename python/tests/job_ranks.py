@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import importlib.metadata
+import json
 import os
 import signal
 import sys
@@ -120,11 +121,14 @@ def operations() -> dict[str, Any]:
             "wire": raised(lambda: ultima.Job(wire="f8")),
             "wire's type": raised(lambda: ultima.Job(wire=np.float32)),
             "rate's type": raised(lambda: ultima.Job(rate=1.5)),
+            "rate": raised(lambda: ultima.Job(rate=0)),
+            "slot": raised(lambda: ultima.Job(slot_bytes=6)),
             "switch's type": raised(lambda: ultima.Job(hadamard=1)),
             "deadline's type": raised(lambda: ultima.Job(deadline="0.5")),
             "negative seed": raised(lambda: ultima.Job(seed=-1)),
             "root's type": raised(lambda: job.broadcast(floats, root="a")),
             "bucket": raised(lambda: job.all_reduce_async(floats, 4095)),
+            "negative wait": raised(lambda: later.try_wait(-1)),
         }
         report["fork"] = child_of(job)
         job.barrier()
@@ -132,10 +136,20 @@ def operations() -> dict[str, Any]:
     return report
 
 
+def lengths() -> list[Any]:
+    """Return the exceptions of calls with another length on each rank."""
+    with ultima.Job(exact_timeout=1.0) as job:
+        own = np.ones(2000 + 1000 * RANK, np.float32)
+        refused = [raised(lambda: job.all_reduce(own)), raised(lambda: job.all_reduce_exact(own))]
+        pending = [job.all_reduce_async(own, bucket) for bucket in range(2)]
+        return [*refused, raised(lambda: [each.wait() for each in pending])]
+
+
 def rendezvous() -> list[str]:
-    """Start a job, and return the exception."""
+    """Start a job, and return the exception. `SETTINGS` has this rank's settings."""
+    settings = json.loads(os.environ.get("SETTINGS", "{}"))
     try:
-        ultima.Job(timeout=float(os.environ.get("LIMIT", "30"))).close()
+        ultima.Job(timeout=float(os.environ.get("LIMIT", "30")), **settings).close()
     except ultima.Error as error:
         return name(error)
     return ["none", ""]
@@ -155,7 +169,7 @@ def interrupted() -> list[Any]:
 
 
 def interrupted_job() -> list[Any]:
-    """Wait for a rank that comes late: `HOW` says where the interrupt comes. Return it, and how long the end of the job takes."""
+    """Wait for a late rank, with an interrupt where `HOW` says. Return it, and how long the end of the job takes."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     job = ultima.Job(exact_timeout=200.0)
     try:

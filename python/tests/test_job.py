@@ -1,5 +1,6 @@
 """Tests of `ultima.Job`: NumPy arrays, errors, signals and forks. Every rank is a process."""
 
+import json
 import signal
 import time
 import unittest
@@ -23,6 +24,34 @@ class Jobs(unittest.TestCase):
             self.assertIn("expected float16, float32 or float64", report["refused"]["integers"][1])
             self.assertIn("unknown setting 'deadlin'", report["refused"]["setting"][1])
             self.assertIn("rate is 1.5: expected a whole number", report["refused"]["rate's type"][1])
+            self.assertIn("rate is 0: expected", report["refused"]["rate"][1])
+            self.assertIn("slot_bytes is 6: expected a multiple of 4", report["refused"]["slot"][1])
+            self.assertEqual(report["refused"]["negative wait"][1], "seconds is -1: expected 0 or more")
+
+    def test_arrays_of_different_lengths_are_an_error(self):
+        for ended in launch.run("job_ranks.lengths", 2, ULTIMA_STORE="host"):
+            bounded, exact, buckets = ended.result()
+            same = "all ranks must make the same calls in the same order"
+            for expected, (kind, message) in [("Mismatch", bounded), ("Incomplete", exact), ("Mismatch", buckets)]:
+                self.assertEqual(kind, f"{expected}Error")
+                self.assertIn(same, message)
+            self.assertRegex(exact[1], r"is incomplete after 1(\.\d{1,3})?s:")
+
+    def test_a_different_setting_has_its_name_in_python(self):
+        for setting, words in [
+            ({"wire": "f16"}, "rank 1 has wire f16, rank 0 has f32: start all ranks with the same wire"),
+            ({"hadamard": False}, "start all ranks with the same hadamard"),
+        ]:
+            port = launch.free_port()
+            env = {"ULTIMA_STORE": "host"}
+            ranks = [
+                launch.start("job_ranks.rendezvous", 0, 2, port, **env),
+                launch.start("job_ranks.rendezvous", 1, 2, port, SETTINGS=json.dumps(setting), **env),
+            ]
+            for ended in launch.ends(ranks):
+                kind, message = ended.result()
+                self.assertEqual(kind, "MismatchError")
+                self.assertIn(words, message)
 
     def test_a_different_seed_is_named_on_every_rank(self):
         port = launch.free_port()
@@ -38,9 +67,13 @@ class Jobs(unittest.TestCase):
 
     def test_missing_ranks_and_services_are_named(self):
         store = {"ULTIMA_STORE": "host", "LIMIT": "1"}
+        late = (
+            "rank 1 of 2 did not join within 1s: start them, check their logs, and that they reach the rendezvous, or "
+            "allow more time (timeout, ULTIMA_TIMEOUT)"
+        )
         controller = {"ULTIMA_CONTROLLER": "127.0.0.1:9", "ULTIMA_JOB": "j", "ULTIMA_HOST": "h", "LIMIT": "1"}
         for expected, words, env in [
-            ("RendezvousError", "rank 1 of 2 did not join", store),
+            ("RendezvousError", late, store),
             ("RendezvousError", "init_process_group", {"LIMIT": "1"}),
             ("ControllerError", "127.0.0.1:9", controller),
             ("SettingError", "MASTER_PORT", {"MASTER_PORT": "x"}),
@@ -52,6 +85,8 @@ class Jobs(unittest.TestCase):
                 kind, message = launch.ends([alone])[0].result()
                 self.assertEqual(kind, expected, message)
                 self.assertIn(words, message)
+                # No names of the Rust API.
+                self.assertNotIn("::", message)
 
     def test_ctrl_c_ends_the_rendezvous(self):
         alone = launch.start("job_ranks.interrupted", 0, 2, launch.free_port(), ULTIMA_STORE="host")

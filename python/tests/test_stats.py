@@ -63,6 +63,12 @@ class Log(unittest.TestCase):
         self.assertIn("step 9: other ranks' packets arrive here in time again", again)
         self.assertIn("rank 2 holds the job up since step 9", late)
 
+    def test_a_rank_that_costs_no_time_does_not_hold_the_job_up(self):
+        watch = Watch(2, 3)
+        watch.add(step(1, 0.1), now=0.1)
+        (line,) = self.lines(lambda: watch.add(step(2, 0.1, {1: 0.5}), now=0.2))
+        self.assertIn("step 2 has ended as soon as usual, without 50% of rank 1's packets: this rank was late", line)
+
     def test_silence_is_measured_while_all_others_are_silent(self):
         watch = Watch(0, 3)
         self.lines(lambda: self.assertEqual(watch.add(step(1, 5.0, {1: 1.0}, [2]), now=5.0), 0))

@@ -10,6 +10,7 @@ Without PyTorch: `Job`.
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -58,9 +59,18 @@ __all__ = [
 __version__ = VERSION
 
 
+# Names that load torch, which programs with NumPy alone do not need.
+_WITH_TORCH = {"State", "allreduce_hook"}
+
+
+def __dir__() -> list[str]:
+    # help() reads all of these names.
+    names = {*globals(), *__all__}
+    return sorted(names if importlib.util.find_spec("torch") else names - _WITH_TORCH)
+
+
 def __getattr__(name: str) -> Any:
-    # Loads torch, which programs with NumPy alone do not need.
-    if name in ("State", "allreduce_hook"):
+    if name in _WITH_TORCH:
         from . import _ddp
 
         return getattr(_ddp, name)

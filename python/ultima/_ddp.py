@@ -90,13 +90,15 @@ class State:
     ) -> None:
         if not dist.is_available() or not dist.is_initialized():
             raise RendezvousError("there is no process group: call torch.distributed.init_process_group first")
-        group = dist.group.WORLD if process_group is None else process_group
+        group: Any = dist.group.WORLD if process_group is None else process_group
         if hasattr(group, "mesh_dim_names"):
             if group.ndim != 1:
                 raise SettingError(f"process_group is {group}: expected one dimension of it, such as mesh['replicate']")
             group = group.get_group()
         self.rank: int = dist.get_rank(group)
         self.world_size: int = dist.get_world_size(group)
+        if isinstance(gone_after, bool) or not isinstance(gone_after, (int, float)) or not gone_after > 0:
+            raise SettingError(f"gone_after is {gone_after!r}: expected seconds, such as 60")
         if self.rank < 0:
             raise SettingError("this process is not in process_group: create the State on its ranks only")
         self._scaler = scaler

@@ -18,7 +18,7 @@ class RendezvousError(Error):
 
 
 class MismatchError(RendezvousError):
-    """Two ranks have different settings; the message names the setting."""
+    """Two ranks have different settings or make different calls; the message names the difference."""
 
 
 class ControllerError(Error):
@@ -39,3 +39,8 @@ class ClosedError(Error):
 
 class ForkError(Error):
     """The process is a fork of the one that started the job."""
+
+
+# Tracebacks then name them as programs do, such as ultima.SettingError.
+for _class in (Error, *Error.__subclasses__(), *RendezvousError.__subclasses__()):
+    _class.__module__ = "ultima"

@@ -26,6 +26,9 @@ Meeting = Union[tuple[int, list[str]], tuple[object, int, int, str, str], int, N
 # Numbers of buckets are below this.
 _BUCKETS = 4095
 
+# Whether this process has warned about loopback.
+_has_warned = False
+
 _open: weakref.WeakSet[_native.Job] = weakref.WeakSet()
 
 
@@ -38,6 +41,7 @@ def _close_all() -> None:
 
 def start(settings: dict[str, Any], meeting: Meeting) -> _native.Job:
     """Meet the other ranks, start the job, and say which address it uses."""
+    global _has_warned
     use_default_handler()
     job = _native.start(settings, meeting)
     _open.add(job)
@@ -51,7 +55,8 @@ def start(settings: dict[str, Any], meeting: Meeting) -> _native.Job:
             interface_of(address),
             job.deadline,
         )
-        if is_loopback(address):
+        if is_loopback(address) and not _has_warned:
+            _has_warned = True
             logger.warning(
                 "all ranks are on one machine and use the loopback interface; for several machines set MASTER_ADDR "
                 "to an address that all reach, or ULTIMA_INTERFACE"
@@ -124,7 +129,8 @@ class Job:
         """Return the mean over all ranks of what arrived before the deadline.
 
         `values` is a NumPy array, a list, or an object with DLPack or the buffer protocol, of 16, 32 or 64-bit floating
-        point. Ultima computes in 32 bits. The result has the same shape and type.
+        point, with the same number of values on every rank. Ultima computes in 32 bits. The result has the same shape
+        and type.
         """
         return self.all_reduce_async(values).wait()
 
@@ -188,7 +194,10 @@ class Job:
         self._native.set_loss_scale(scale)
 
     def set_deadline(self, seconds: float) -> None:
-        """Set the deadline from the next `all_reduce` on, at most that of the start, on every rank before the same call."""
+        """Set the deadline from the next `all_reduce` on, at most the one that the job was created with.
+
+        Every rank calls this before the same `all_reduce`.
+        """
         self._native.set_deadline(seconds)
 
     def close(self) -> None:

@@ -46,8 +46,8 @@ def complete(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def _checked(name: str, value: Any) -> Any:
     """Return the value of a setting as the type that Rust expects."""
-    expected = Settings.__annotations__[name]
-    expected = getattr(expected, "__forward_arg__", expected)
+    annotation = Settings.__annotations__[name]
+    expected = str(getattr(annotation, "__forward_arg__", annotation))
     try:
         if expected == "bool" and not isinstance(value, bool):
             raise TypeError

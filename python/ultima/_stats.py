@@ -15,6 +15,8 @@ _CLOSED_BY = ("complete", "known-loss", "early", "flush", "deadline")
 _HALF = 0.5
 # A rank that makes the others wait is named if it costs as many seconds, and this share of the time meanwhile.
 _COST, _COST_SHARE = 1.0, 0.1
+# A step that takes at most this multiple of the usual time waits for no rank.
+_NO_LONGER = 1.5
 # Steps without such a wait after which the rank is back.
 _STEPS_IN_TIME = 10
 
@@ -164,9 +166,14 @@ class Watch:
                 )
 
     def _description(self, rank: int, step: StepStats) -> str:
-        missed = f"missed the deadline of {step.deadline:g} s" if step.closed_by == "deadline" else "came too late"
-        late = f"{step.late.get(rank, 1.0):.0%} of its packets {missed}"
-        text = f"rank {rank} holds the job up since step {step.step}: {late}"
+        share = f"{step.late.get(rank, 1.0):.0%}"
+        if self._usual is not None and step.closed_by != "deadline" and step.seconds <= _NO_LONGER * self._usual:
+            return (
+                f"step {step.step} has ended as soon as usual, without {share} of rank {rank}'s packets: this rank was "
+                "late, or the link loses packets"
+            )
+        missed = f"missed the deadline of {step.deadline:.3g} s" if step.closed_by == "deadline" else "came too late"
+        text = f"rank {rank} holds the job up since step {step.step}: {share} of its packets {missed}"
         if self._usual is not None:
             text += f"; the step took {step.seconds:.3g} s, {max(step.seconds - self._usual, 0):.3g} s more than usual"
         return text

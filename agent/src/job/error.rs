@@ -98,7 +98,7 @@ pub enum JobError {
     Refused(#[from] Refusal),
     /// Ranks whose packets do not arrive.
     #[error(
-        "no UDP packets came from {} within {waited:?}: check that firewalls pass UDP between all ranks; a switch with \
+        "no UDP packets came from {} within {waited:.1?}: check that firewalls pass UDP between all ranks; a switch with \
          Ultima's program passes only jobs of its controller (ULTIMA_CONTROLLER, ULTIMA_JOB)",
         Ranks(ranks)
     )]
@@ -132,7 +132,7 @@ pub enum JobError {
     },
     /// Members of the controller's job have not joined in time.
     #[error(
-        "job {job}: {late}; check that all ranks run, or allow more time (ULTIMA_TIMEOUT, JobBuilder::timeout)"
+        "job {job}: {late}; check that all ranks run, or allow more time (timeout, ULTIMA_TIMEOUT)"
     )]
     Late {
         /// The job's name.
@@ -191,10 +191,22 @@ pub enum Refusal {
         /// Rank 0's value.
         expected: String,
     },
+    /// A seed in a job of a controller, which draws its own.
+    #[error(
+        "rank {rank} has seed {has}, but the controller drew {drawn} for the job: set no seed (seed, ULTIMA_SEED)"
+    )]
+    Seed {
+        /// The rank.
+        rank: u16,
+        /// Its seed.
+        has: u64,
+        /// The job's seed.
+        drawn: u64,
+    },
     /// Ranks that did not come.
     #[error(
         "{} of {ranks} did not join within {waited:?}: start them, check their logs, and that they reach the \
-         rendezvous, or allow more time (ULTIMA_TIMEOUT, JobBuilder::timeout)",
+         rendezvous, or allow more time (timeout, ULTIMA_TIMEOUT)",
         Numbers(missing)
     )]
     Missing {

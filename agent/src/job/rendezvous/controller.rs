@@ -18,7 +18,7 @@ use super::store::{Client, Protocol};
 use super::{Members, Place, Rendezvous, Request};
 use crate::fingerprint::{Chosen, Fingerprint};
 use crate::rank::{EpochMember, JoinTimeout, JoinedRank, ReadyError, ReadyRanks, ready};
-use crate::{Context, Departure, Held, Link, Membership, Metrics, SessionError, Start, give_up};
+use crate::{Context, Departure, Held, Link, Metrics, SessionError, Start, give_up};
 
 /// The time for which the collective of an earlier epoch serves repairs.
 const LINGER: Duration = Duration::from_millis(500);
@@ -137,7 +137,7 @@ impl Controller {
         }
         // In the first epoch the ranks compare their seeds when all are there, so that none waits for a refused one.
         if membership.epoch > 1
-            && let Err(refusal) = check_seed(membership, request)
+            && let Err(refusal) = check_seed(membership.rank, membership.seed, request.seed)
         {
             rank.leave(&context.client).await;
             return Err(refusal.into());
@@ -170,16 +170,11 @@ fn no_controller(error: ClientError) -> JobError {
     }
 }
 
-/// Compares the user's seed with the controller's.
-fn check_seed(membership: &Membership, request: &Request) -> Result<(), Refusal> {
-    match request.seed.filter(|has| *has != membership.seed) {
-        None => Ok(()),
-        Some(has) => Err(Refusal::Mismatch {
-            rank: membership.rank,
-            field: "seed".into(),
-            has: has.to_string(),
-            expected: format!("{}, which the controller drew", membership.seed),
-        }),
+/// Compares the seed that the user has chosen with the one that the controller drew.
+fn check_seed(rank: u16, drawn: u64, chosen: Option<u64>) -> Result<(), Refusal> {
+    match chosen {
+        Some(has) if has != drawn => Err(Refusal::Seed { rank, has, drawn }),
+        _ => Ok(()),
     }
 }
 
@@ -243,7 +238,7 @@ fn meet_all(member: &mut EpochMember, request: &Request, until: Instant) -> Resu
     })?;
     drop(server);
     // All ranks may have one seed that is not the controller's.
-    check_seed(&membership, request)?;
+    check_seed(rank, membership.seed, request.seed)?;
     let addresses: Vec<_> = seats.iter().map(|seat| seat.address.socket).collect();
     hear_all(collective, &addresses, until)
 }
@@ -348,6 +343,15 @@ mod tests {
     use std::sync::Mutex;
 
     use super::*;
+
+    #[test]
+    fn a_seed_that_the_controller_did_not_draw_is_refused() {
+        assert_eq!(check_seed(0, 9, None), Ok(()));
+        assert_eq!(check_seed(0, 9, Some(9)), Ok(()));
+        let error = check_seed(0, 9, Some(1)).unwrap_err().to_string();
+        let expected = "rank 0 has seed 1, but the controller drew 9 for the job: set no seed (seed, ULTIMA_SEED)";
+        assert_eq!(error, expected);
+    }
     use crate::Settings;
     use crate::job::rendezvous::Local;
 

@@ -13,7 +13,7 @@ use crate::deadline::deadline;
 
 /// The error's advice if there is no store.
 const ADVICE: &str = "torchrun's agent serves a store, or rank 0's init_process_group, which must come before the job; \
-                      without torch, rank 0 serves one with ULTIMA_STORE=host (TcpStore::host)";
+                      without torch, set ULTIMA_STORE=host on all ranks";
 
 /// A rendezvous at a `torch.distributed` TCPStore: torchrun's, that of rank 0's process group, or one that
 /// rank 0 serves itself.

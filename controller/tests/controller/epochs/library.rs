@@ -57,4 +57,6 @@ async fn a_wait_for_members_that_times_out_names_them() {
     assert!(matches!(error, JobError::Late { .. }), "{error}");
     let begins = "job train: not all members joined within 1s: rank 1 on h2; check";
     assert!(error.to_string().starts_with(begins), "{error}");
+    let ends = "allow more time (timeout, ULTIMA_TIMEOUT)";
+    assert!(error.to_string().ends_with(ends), "{error}");
 }

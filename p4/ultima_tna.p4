@@ -36,16 +36,16 @@
 // The headers in front of a frame inside the chip, and the frame.
 struct frame_t {
     bridge_h  bridge;
-    loss_h    cut;
-    loss_h    loss;
+    loss_h    trimmed_losses;    // in front of a trimmed packet, on its way out
+    loss_h    reported_losses;   // in front of a packet that reports a loss, on its way to ingress
     headers_t headers;
 }
 
 // Metadata that is never written is 0, as on v1model.
 @pa_auto_init_metadata
 // A register's output needs one container, also if few of its bits are read.
-@pa_container_size("ingress", "meta.source.bucket", 32)
-@pa_container_size("ingress", "meta.source.step", 32)
+@pa_container_size("ingress", "meta.source.gap_bucket", 32)
+@pa_container_size("ingress", "meta.source.gap_step", 32)
 parser UltimaIngressParser(packet_in packet, out frame_t frame, out metadata_t meta,
                            out ingress_intrinsic_metadata_t intrinsic) {
     PacketParser() packet_parser;
@@ -61,7 +61,7 @@ parser UltimaIngressParser(packet_in packet, out frame_t frame, out metadata_t m
     }
 
     state loss {
-        packet.extract(frame.loss);
+        packet.extract(frame.reported_losses);
         transition headers;
     }
 
@@ -85,60 +85,60 @@ control UltimaIngress(inout frame_t frame, inout metadata_t meta, in ingress_int
     Routing() routing;
     AddressResolution() arp;
 
-    // By ingress port: bad IPv4 checksum or version, options, fragments that hide an Ultima header, cut frames.
-    COUNTER(MAX_PORTS) malformed;
+    // By ingress port: bad IPv4 checksum or version, options, fragments that hide an Ultima header, truncated frames.
+    Counter<bit<64>, bit<16>>(MAX_PORTS, CounterType_t.PACKETS_AND_BYTES) malformed;
     // By ingress port: no route, group or neighbor, neither ARP nor IPv4, or time to live exceeded.
-    COUNTER(MAX_PORTS) unrouted;
+    Counter<bit<64>, bit<16>>(MAX_PORTS, CounterType_t.PACKETS_AND_BYTES) unrouted;
     // By job index: the job's admitted packets among `unrouted`.
-    COUNTER(MAX_JOBS) undeliverable;
+    Counter<bit<64>, bit<16>>(MAX_JOBS, CounterType_t.PACKETS_AND_BYTES) undeliverable;
 
     // A copy of a packet that left before: it carries the losses that egress found.
-    action take_losses() {
+    action read_losses() {
         meta.drop = 1;
         meta.notify = 1;
         meta.notify_step = frame.headers.ultima.step;
         meta.notify_bucket = frame.headers.ultima.bucket;
-        meta.notify_port = frame.loss.port;
-        meta.notify_trimmed = frame.loss.trimmed;
-        meta.notify_late = frame.loss.late;
+        meta.notify_port = frame.reported_losses.port;
+        meta.notify_trimmed = frame.reported_losses.trimmed;
+        meta.notify_late = frame.reported_losses.late;
     }
 
-    action leave_unrouted() {
+    action drop_unrouted() {
         meta.drop = 1;
         meta.unrouted = 1;
     }
 
-    action send() {
+    action bridge_metadata() {
         frame.bridge.setValid();
-        frame.bridge.what = EGRESS_PACKET;
+        frame.bridge.kind = EGRESS_PACKET;
         frame.bridge.replicated = meta.replicated;
         frame.bridge.reflected = meta.reflected;
         frame.bridge.ingress_port = meta.ingress_port;
         frame.bridge.job_index = meta.job_index;
         frame.bridge.loss_threshold = meta.loss_threshold;
         frame.bridge.upstream_lost = meta.upstream_lost;
-        frame.bridge.came_in = parsed.global_tstamp[31:0];
+        frame.bridge.arrived_at = parsed.global_tstamp[31:0];
     }
 
     apply {
-        if (frame.loss.isValid()) {
-            take_losses();
+        if (frame.reported_losses.isValid()) {
+            read_losses();
         } else if (frame.headers.arp.isValid()) {
             arp.apply(frame.headers, meta);
         } else if (!frame.headers.ipv4.isValid()) {
-            leave_unrouted();
+            drop_unrouted();
         } else {
             // Conditions are short and in sequence: on the chip, a nested block must end before the code after it begins.
             if (meta.bad_checksum == 1 || frame.headers.ipv4.version != 4 || frame.headers.ipv4.ihl != 5
                     || parsed.parser_err != PARSER_ERROR_OK) {
-                // Options, a cut frame and some fragments would hide a UDP header from admission.
+                // Options, a truncated frame and some fragments would hide a UDP header from admission.
                 meta.malformed = 1;
             } else {
                 fragments.apply(frame.headers, meta);
             }
             if (meta.malformed == 1) {
                 meta.drop = 1;
-                COUNT(malformed, meta.ingress_port);
+                malformed.count(index = (bit<16>)meta.ingress_port, adjust_byte_count = NON_FRAME_BYTES);
             } else if (meta.is_ultima == 1) {
                 jobs.apply(frame.headers, meta);
                 admission.apply(frame.headers, meta);
@@ -159,10 +159,10 @@ control UltimaIngress(inout frame_t frame, inout metadata_t meta, in ingress_int
         }
 
         if (meta.unrouted == 1) {
-            COUNT(unrouted, meta.ingress_port);
+            unrouted.count(index = (bit<16>)meta.ingress_port, adjust_byte_count = NON_FRAME_BYTES);
         }
         if (meta.unrouted == 1 && meta.is_ultima == 1) {
-            COUNT(undeliverable, meta.job_index);
+            undeliverable.count(index = meta.job_index, adjust_byte_count = NON_FRAME_BYTES);
         }
         if (meta.notify == 1) {
             to_deparser.digest_type = DIGEST_LOSS;
@@ -170,7 +170,7 @@ control UltimaIngress(inout frame_t frame, inout metadata_t meta, in ingress_int
         if (meta.drop == 1) {
             to_deparser.drop_ctl = 1;
         } else {
-            send();
+            bridge_metadata();
         }
         if (meta.drop == 0 && meta.replicated == 1) {
             to_tm.mcast_grp_a = meta.group;
@@ -210,7 +210,7 @@ parser UltimaEgressParser(packet_in packet, out frame_t frame, out metadata_t me
         meta.rid = intrinsic.egress_rid;
         transition select(packet.lookahead<bit<8>>()) {
             EGRESS_PACKET: bridge;
-            EGRESS_TRIMMED: cut;
+            EGRESS_TRIMMED: trimmed;
             default: loss;
         }
     }
@@ -228,13 +228,13 @@ parser UltimaEgressParser(packet_in packet, out frame_t frame, out metadata_t me
     }
 
     // Only the header in front of a mirrored packet is parsed.
-    state cut {
-        packet.extract(frame.cut);
+    state trimmed {
+        packet.extract(frame.trimmed_losses);
         transition accept;
     }
 
     state loss {
-        packet.extract(frame.loss);
+        packet.extract(frame.reported_losses);
         transition accept;
     }
 }
@@ -257,18 +257,18 @@ control UltimaEgress(inout frame_t frame, inout metadata_t meta, in egress_intri
 
     // Nanoseconds, which wrap after 4 s; no queue takes that long.
     action measure() {
-        meta.residence = parsed.global_tstamp[31:0] - frame.bridge.came_in;
-        meta.queue_time = QUEUE_TIME(intrinsic, parsed.global_tstamp[31:0] - frame.bridge.came_in);
+        meta.residence = parsed.global_tstamp[31:0] - frame.bridge.arrived_at;
+        meta.queue_time = QUEUE_TIME(intrinsic, parsed.global_tstamp[31:0] - frame.bridge.arrived_at);
     }
 
-    action count_ticks() {
+    action convert_to_ticks() {
         meta.residence = meta.residence >> 10;
         meta.queue_time = meta.queue_time >> 10;
     }
 
     // The mirrored copy goes on in the packet's place: the chip truncates only copies.
-    action cut() {
-        meta.mirrored_as = EGRESS_TRIMMED;
+    action mirror_trimmed() {
+        meta.mirror_kind = EGRESS_TRIMMED;
         meta.notify_port = (bit<16>)meta.egress_port;
         to_deparser.mirror_type = MIRROR_TRIMMED;
         MIRROR_REWRITTEN(to_deparser);
@@ -276,7 +276,7 @@ control UltimaEgress(inout frame_t frame, inout metadata_t meta, in egress_intri
     }
 
     action notify_controller() {
-        meta.mirrored_as = EGRESS_LOSS;
+        meta.mirror_kind = EGRESS_LOSS;
         meta.session = LOSS_SESSION;
         to_deparser.mirror_type = MIRROR_LOSS;
         MIRROR_REWRITTEN(to_deparser);
@@ -291,7 +291,7 @@ control UltimaEgress(inout frame_t frame, inout metadata_t meta, in egress_intri
             if (meta.drop == 1) {
                 to_deparser.drop_ctl = 1;
             } else {
-                count_ticks();
+                convert_to_ticks();
                 // These run for all packets. Blocks that write headers have a condition, because the chip may keep another
                 // packet's headers in the same containers.
                 mirrors.apply(frame.headers, meta);
@@ -308,15 +308,15 @@ control UltimaEgress(inout frame_t frame, inout metadata_t meta, in egress_intri
                 stamps.apply(frame.headers, meta);
                 // A checksum of 0 means that there is none.
                 if (meta.is_ultima == 1 && frame.headers.udp.checksum != 0 && meta.cause == CAUSE_NONE) {
-                    meta.summed = 1;
+                    meta.has_checksum = 1;
                 }
                 trim.apply(frame.headers, meta);
                 if (meta.cause != CAUSE_NONE) {
-                    cut();
+                    mirror_trimmed();
                 }
             }
-        } else if (frame.cut.isValid()) {
-            loss_alarm.apply(frame.cut, meta);
+        } else if (frame.trimmed_losses.isValid()) {
+            loss_alarm.apply(frame.trimmed_losses, meta);
             if (meta.notify == 1) {
                 notify_controller();
             }
@@ -329,29 +329,29 @@ control UltimaEgressDeparser(packet_out packet, inout frame_t frame, in metadata
     PacketDeparser() packet_deparser;
     Checksum() ipv4_sum;
     Checksum() udp_sum;
-    Mirror(MIRROR_TRIMMED) cut;
+    Mirror(MIRROR_TRIMMED) trimmed;
     Mirror(MIRROR_LOSS) loss;
 
     apply {
         frame.headers.ipv4.checksum = ipv4_sum.update(IPV4_CHECKSUM_FIELDS(frame.headers.ipv4));
-        if (meta.summed == 1) {
+        if (meta.has_checksum == 1) {
             frame.headers.udp.checksum = udp_sum.update(data = {
                 frame.headers.ipv4.dst_addr, frame.headers.udp.dst_port, frame.headers.ultima.version,
                 frame.headers.ultima.kind, frame.headers.ultima.trimmed, frame.headers.ultima.late,
                 frame.headers.ultima.congestion, frame.headers.ultima.hops, frame.headers.ultima.budget,
                 frame.headers.ultima.path_queue, frame.headers.report.port, frame.headers.report.known,
                 frame.headers.report.sent, frame.headers.report.trimmed, frame.headers.report.late,
-                frame.headers.report.upstream_lost, meta.rest_of_sum }, zeros_as_ones = true);
+                frame.headers.report.upstream_lost, meta.unchanged_sum }, zeros_as_ones = true);
         }
         if (to_deparser.mirror_type == MIRROR_TRIMMED) {
-            cut.emit<loss_h>(meta.session, { meta.mirrored_as, meta.notify_port, meta.trimmed_now, meta.late_now,
+            trimmed.emit<loss_h>(meta.session, { meta.mirror_kind, meta.notify_port, meta.trimmed_now, meta.late_now,
                 meta.notify_threshold });
         }
         if (to_deparser.mirror_type == MIRROR_LOSS) {
-            loss.emit<loss_h>(meta.session, { meta.mirrored_as, frame.cut.port, frame.cut.trimmed,
-                frame.cut.late, frame.cut.threshold });
+            loss.emit<loss_h>(meta.session, { meta.mirror_kind, frame.trimmed_losses.port, frame.trimmed_losses.trimmed,
+                frame.trimmed_losses.late, frame.trimmed_losses.threshold });
         }
-        packet.emit(frame.loss);
+        packet.emit(frame.reported_losses);
         packet_deparser.apply(packet, frame.headers);
     }
 }

@@ -57,7 +57,7 @@ control UltimaIngress(inout headers_t hdr, inout metadata_t meta, inout standard
     Routing() routing;
     AddressResolution() arp;
 
-    // By ingress port: bad IPv4 checksum or version, options, fragments that hide an Ultima header, cut frames.
+    // By ingress port: bad IPv4 checksum or version, options, fragments that hide an Ultima header, truncated frames.
     counter(MAX_PORTS, CounterType.packets_and_bytes) malformed;
     // By ingress port: no route, group or neighbor, neither ARP nor IPv4, or time to live exceeded.
     counter(MAX_PORTS, CounterType.packets_and_bytes) unrouted;
@@ -82,7 +82,7 @@ control UltimaIngress(inout headers_t hdr, inout metadata_t meta, inout standard
         } else {
             if (meta.bad_checksum == 1 || hdr.ipv4.version != 4 || hdr.ipv4.ihl != 5
                     || standard.packet_length < ETHERNET_LENGTH + (bit<32>)hdr.ipv4.total_length) {
-                // Options, a cut frame and some fragments would hide a UDP header from admission.
+                // Options, a truncated frame and some fragments would hide a UDP header from admission.
                 meta.malformed = 1;
             } else {
                 fragments.apply(hdr, meta);

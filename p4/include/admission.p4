@@ -44,15 +44,15 @@ control Admission(inout headers_t hdr, inout metadata_t meta) {
         size = MAX_DESTINATIONS;
     }
 
-    bit<16> lacking = 0;
-    bit<16> lacking_room = 0;
-    bit<16> before_udp = 0;
+    bit<16> missing_bytes = 0;
+    bit<16> missing_report_bytes = 0;
+    bit<16> bytes_before_udp = 0;
 
     // An action of its own subtracts: Tofino subtracts before it evaluates conditions, and does not compare numbers of 16 bits.
     action measure() {
-        lacking = ULTIMA_MIN_UDP_LENGTH |-| hdr.udp.length;
-        lacking_room = ULTIMA_MIN_UDP_LENGTH + REPORT_LENGTH |-| hdr.udp.length;
-        before_udp = hdr.ipv4.total_length - hdr.udp.length;
+        missing_bytes = ULTIMA_MIN_UDP_LENGTH |-| hdr.udp.length;
+        missing_report_bytes = ULTIMA_MIN_UDP_LENGTH + REPORT_LENGTH |-| hdr.udp.length;
+        bytes_before_udp = hdr.ipv4.total_length - hdr.udp.length;
     }
 
     apply {
@@ -65,12 +65,12 @@ control Admission(inout headers_t hdr, inout metadata_t meta) {
         }
         if (meta.drop == 1) {
             // Rejected above.
-        } else if (hdr.ipv4.more_fragments == 1 || lacking != 0 || before_udp != IPV4_LENGTH) {
+        } else if (hdr.ipv4.more_fragments == 1 || missing_bytes != 0 || bytes_before_udp != IPV4_LENGTH) {
             // Too short, longer than the IPv4 packet, or a first fragment.
             reject();
         } else if (hdr.ultima.kind == KIND_PROBE) {
             // A PROBE returns to its source, whatever its destination.
-            if (meta.source_index == 0 || !hdr.report.isValid() || lacking_room != 0) {
+            if (meta.source_index == 0 || !hdr.report.isValid() || missing_report_bytes != 0) {
                 reject();
             }
         } else if (hdr.ipv4.dst_addr[31:28] != IPV4_MULTICAST) {

@@ -11,7 +11,7 @@ control Budget(inout headers_t hdr, inout metadata_t meta) {
             meta.late = 1;
         }
         // A packet without payload loses nothing.
-        if (hdr.ultima.budget == 0 && meta.can_be_cut == 1) {
+        if (hdr.ultima.budget == 0 && meta.is_trimmable == 1) {
             meta.cause = CAUSE_LATE;
         }
     }

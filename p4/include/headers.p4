@@ -130,7 +130,7 @@ struct metadata_t {
 
     bit<1>  is_ultima;      // magic and version match, whether or not the whole header is there
     bit<1>  is_data;        // of a kind that carries a slot's values: only such a packet can be late or trimmed
-    bit<1>  names_operation;   // its step and bucket name a running operation
+    bit<1>  has_operation;  // its step and bucket name a running operation
     bit<16> header_length;  // of data: bytes of the datagram up to its payload, UDP header included
     bit<1>  replicated;     // ingress sends it to a multicast group
     bit<1>  reflected;      // a PROBE on its way back
@@ -143,7 +143,7 @@ struct metadata_t {
     bit<2>  cause;          // egress: CAUSE_LATE or CAUSE_TRIMMED if the packet's values are lost here
     METER_COLOR share_color;   // egress
     METER_COLOR port_color;
-    bit<1>  can_be_cut;     // egress: it has a payload that may be trimmed
+    bit<1>  is_trimmable;   // egress: it has a payload that may be trimmed
     bit<1>  late;           // egress: its budget is used up, and no earlier switch has trimmed it
     bit<1>  marked;         // egress: a queue is over its marking threshold
 

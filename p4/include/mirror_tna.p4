@@ -24,23 +24,23 @@ control Mirrors(inout headers_t hdr, inout metadata_t meta) {
 
 // Decides whether an operation's losses have just reached the job's threshold. The mirrored copy of a lost packet, which has
 // no payload, carries the counts: in the first pass no stage is left to compare them, and the copy can be mirrored again.
-control LossAlarm(in loss_h cut, inout metadata_t meta) {
+control LossAlarm(in loss_h losses, inout metadata_t meta) {
     bit<32> lost = 0;
     bit<32> left = 0;
 
     action add() {
-        lost = cut.trimmed + cut.late;
+        lost = losses.trimmed + losses.late;
     }
 
     action compare() {
-        left = cut.threshold - lost;
+        left = losses.threshold - lost;
     }
 
     apply {
         add();
         compare();
         // Losses grow by one, so they reach a threshold once. A threshold of 0 means no digest.
-        if (cut.threshold != 0 && left == 0) {
+        if (losses.threshold != 0 && left == 0) {
             meta.notify = 1;
         }
     }

@@ -10,23 +10,23 @@
 
 control Operations(inout headers_t hdr, inout metadata_t meta) {
     // By share and slot.
-    REGISTER(bit<32>, MAX_SHARES << WINDOW_BITS) membership;   // job and epoch of the counted operation
-    REGISTER(int<32>, MAX_SHARES << WINDOW_BITS) operation;    // its step and bucket
-    REGISTER(bit<32>, MAX_SHARES << WINDOW_BITS) sent;         // data packets that left, whole or cut
-    REGISTER(bit<32>, MAX_SHARES << WINDOW_BITS) trimmed;
-    REGISTER(bit<32>, MAX_SHARES << WINDOW_BITS) late;
+    Register<bit<32>, bit<16>>(MAX_SHARES << WINDOW_BITS) membership;   // job and epoch of the counted operation
+    Register<int<32>, bit<16>>(MAX_SHARES << WINDOW_BITS) operation;    // its step and bucket
+    Register<bit<32>, bit<16>>(MAX_SHARES << WINDOW_BITS) sent;         // data packets that left, whole or trimmed
+    Register<bit<32>, bit<16>>(MAX_SHARES << WINDOW_BITS) trimmed;
+    Register<bit<32>, bit<16>>(MAX_SHARES << WINDOW_BITS) late;
 
-    bit<1>  other_member = 0;
+    bit<1>  is_new_member = 0;
     int<32> ahead = 0;
     bit<32> sent_now = 0;
 
     // Only data changes the cell; a PROBE does not.
-    RegisterAction<bit<32>, bit<16>, bit<1>>(membership) take_membership = {
-        void apply(inout bit<32> value, out bit<1> other) {
+    RegisterAction<bit<32>, bit<16>, bit<1>>(membership) swap_membership = {
+        void apply(inout bit<32> value, out bit<1> is_new) {
             if (value != meta.member) {
-                other = 1;
+                is_new = 1;
             } else {
-                other = 0;
+                is_new = 0;
             }
             if (meta.is_data == 1) {
                 value = meta.member;
@@ -35,23 +35,23 @@ control Operations(inout headers_t hdr, inout metadata_t meta) {
     };
 
     // These return how far the packet's operation is ahead of the counted one, a number that wraps.
-    RegisterAction<int<32>, bit<16>, int<32>>(operation) look_at_operation = {
-        void apply(inout int<32> value, out int<32> beyond) {
-            beyond = meta.named - value;
+    RegisterAction<int<32>, bit<16>, int<32>>(operation) read_operation = {
+        void apply(inout int<32> value, out int<32> distance) {
+            distance = meta.operation_id - value;
         }
     };
-    RegisterAction<int<32>, bit<16>, int<32>>(operation) begin_operation = {
-        void apply(inout int<32> value, out int<32> beyond) {
-            beyond = meta.named - value;
-            value = meta.named;
+    RegisterAction<int<32>, bit<16>, int<32>>(operation) replace_operation = {
+        void apply(inout int<32> value, out int<32> distance) {
+            distance = meta.operation_id - value;
+            value = meta.operation_id;
         }
     };
     // An operation that is at most a window of steps older does not change the cell.
-    RegisterAction<int<32>, bit<16>, int<32>>(operation) take_operation = {
-        void apply(inout int<32> value, out int<32> beyond) {
-            beyond = meta.named - value;
-            if (meta.named - value >= 0 || meta.named - value < -(1 << (16 + WINDOW_BITS))) {
-                value = meta.named;
+    RegisterAction<int<32>, bit<16>, int<32>>(operation) advance_operation = {
+        void apply(inout int<32> value, out int<32> distance) {
+            distance = meta.operation_id - value;
+            if (meta.operation_id - value >= 0 || meta.operation_id - value < -(1 << (16 + WINDOW_BITS))) {
+                value = meta.operation_id;
             }
         }
     };
@@ -62,7 +62,7 @@ control Operations(inout headers_t hdr, inout metadata_t meta) {
             now = value;
         }
     };
-    RegisterAction<bit<32>, bit<16>, bit<32>>(sent) begin_sent = {
+    RegisterAction<bit<32>, bit<16>, bit<32>>(sent) set_sent = {
         void apply(inout bit<32> value, out bit<32> now) {
             value = 1;
             now = value;
@@ -76,7 +76,7 @@ control Operations(inout headers_t hdr, inout metadata_t meta) {
             now = value;
         }
     };
-    RegisterAction<bit<32>, bit<16>, bit<32>>(trimmed) begin_trimmed = {
+    RegisterAction<bit<32>, bit<16>, bit<32>>(trimmed) set_trimmed = {
         void apply(inout bit<32> value, out bit<32> now) {
             value = (bit<32>)meta.cause[1:1];
             now = value;
@@ -89,16 +89,16 @@ control Operations(inout headers_t hdr, inout metadata_t meta) {
             now = value;
         }
     };
-    RegisterAction<bit<32>, bit<16>, bit<32>>(late) begin_late = {
+    RegisterAction<bit<32>, bit<16>, bit<32>>(late) set_late = {
         void apply(inout bit<32> value, out bit<32> now) {
             value = (bit<32>)meta.cause[0:0];
             now = value;
         }
     };
 
-    action name_operation() {
+    action identify_operation() {
         meta.member = hdr.ultima.job ++ hdr.ultima.epoch;
-        meta.named = (int<32>)(hdr.ultima.step[15:0] ++ hdr.ultima.bucket);
+        meta.operation_id = (int<32>)(hdr.ultima.step[15:0] ++ hdr.ultima.bucket);
     }
 
     action report(bit<16> known) {
@@ -107,7 +107,7 @@ control Operations(inout headers_t hdr, inout metadata_t meta) {
         hdr.report.upstream_lost = meta.upstream_lost;
     }
 
-    action report_nothing() {
+    action report_no_counts() {
         report(0);
         hdr.report.sent = 0;
         hdr.report.trimmed = 0;
@@ -123,43 +123,43 @@ control Operations(inout headers_t hdr, inout metadata_t meta) {
 
     apply {
         // No program reads the window of share 0, and counting there saves a condition for each step.
-        name_operation();
-        other_member = take_membership.execute(OPERATION_CELL);
+        identify_operation();
+        is_new_member = swap_membership.execute(OPERATION_CELL);
         if (meta.is_data == 0) {
-            ahead = look_at_operation.execute(OPERATION_CELL);
-        } else if (other_member == 1) {
-            ahead = begin_operation.execute(OPERATION_CELL);
+            ahead = read_operation.execute(OPERATION_CELL);
+        } else if (is_new_member == 1) {
+            ahead = replace_operation.execute(OPERATION_CELL);
         } else {
-            ahead = take_operation.execute(OPERATION_CELL);
+            ahead = advance_operation.execute(OPERATION_CELL);
         }
-        if (other_member == 0 && ahead == 0) {
-            meta.counted = 1;
-        } else if (meta.is_data == 1 && (other_member == 1 || ahead[31:20] != 0xFFF)) {
-            meta.begun = 1;
+        if (is_new_member == 0 && ahead == 0) {
+            meta.cell_matches = 1;
+        } else if (meta.is_data == 1 && (is_new_member == 1 || ahead[31:20] != 0xFFF)) {
+            meta.cell_claimed = 1;
         }
-        if (meta.counted == 1) {
+        if (meta.cell_matches == 1) {
             sent_now = add_sent.execute(OPERATION_CELL);
-        } else if (meta.begun == 1) {
-            sent_now = begin_sent.execute(OPERATION_CELL);
+        } else if (meta.cell_claimed == 1) {
+            sent_now = set_sent.execute(OPERATION_CELL);
         }
-        if (meta.counted == 1) {
+        if (meta.cell_matches == 1) {
             meta.trimmed_now = add_trimmed.execute(OPERATION_CELL);
-        } else if (meta.begun == 1) {
-            meta.trimmed_now = begin_trimmed.execute(OPERATION_CELL);
+        } else if (meta.cell_claimed == 1) {
+            meta.trimmed_now = set_trimmed.execute(OPERATION_CELL);
         }
-        if (meta.counted == 1) {
+        if (meta.cell_matches == 1) {
             meta.late_now = add_late.execute(OPERATION_CELL);
-        } else if (meta.begun == 1) {
-            meta.late_now = begin_late.execute(OPERATION_CELL);
+        } else if (meta.cell_claimed == 1) {
+            meta.late_now = set_late.execute(OPERATION_CELL);
         }
-        if (meta.share != 0 && (meta.counted == 1 || meta.begun == 1)) {
+        if (meta.share != 0 && (meta.cell_matches == 1 || meta.cell_claimed == 1)) {
             meta.notify_threshold = meta.loss_threshold;
         }
         if (meta.reflected == 1) {
-            if (meta.share != 0 && meta.counted == 1) {
+            if (meta.share != 0 && meta.cell_matches == 1) {
                 report_counts();
             } else {
-                report_nothing();
+                report_no_counts();
             }
         }
     }

@@ -43,7 +43,7 @@ parser PacketParser(packet_in packet, out headers_t hdr, inout metadata_t meta) 
         }
     }
 
-    // The mark is set first: a header that is cut short must not pass as another protocol's.
+    // The mark is set first: a truncated header must not pass as another protocol's.
     state ultima {
         meta.is_ultima = 1;
         packet.extract(hdr.ultima);
@@ -64,20 +64,20 @@ parser PacketParser(packet_in packet, out headers_t hdr, inout metadata_t meta) 
 
     state data {
         meta.is_data = 1;
-        meta.names_operation = 1;
+        meta.has_operation = 1;
         meta.header_length = ULTIMA_MIN_UDP_LENGTH;
         transition end;
     }
 
     state sealed_data {
         meta.is_data = 1;
-        meta.names_operation = 1;
+        meta.has_operation = 1;
         meta.header_length = ULTIMA_MIN_UDP_LENGTH + AUTH_LENGTH;
         transition end;
     }
 
     state feedback {
-        meta.names_operation = 1;
+        meta.has_operation = 1;
         transition end;
     }
 
@@ -85,12 +85,12 @@ parser PacketParser(packet_in packet, out headers_t hdr, inout metadata_t meta) 
         packet.extract(hdr.report);
         udp_sum.subtract({ hdr.report.port, hdr.report.known, hdr.report.sent, hdr.report.trimmed,
             hdr.report.late, hdr.report.upstream_lost });
-        udp_sum.subtract_all_and_deposit(meta.rest_of_sum);
+        udp_sum.subtract_all_and_deposit(meta.unchanged_sum);
         transition accept;
     }
 
     state end {
-        udp_sum.subtract_all_and_deposit(meta.rest_of_sum);
+        udp_sum.subtract_all_and_deposit(meta.unchanged_sum);
         transition accept;
     }
 }

@@ -33,7 +33,7 @@ parser PacketParser(packet_in packet, out headers_t hdr, inout metadata_t meta) 
         }
     }
 
-    // The mark is set first: a header that is cut short must not pass as another protocol's.
+    // The mark is set first: a truncated header must not pass as another protocol's.
     state ultima {
         meta.is_ultima = 1;
         packet.extract(hdr.ultima);
@@ -52,20 +52,20 @@ parser PacketParser(packet_in packet, out headers_t hdr, inout metadata_t meta) 
 
     state data {
         meta.is_data = 1;
-        meta.names_operation = 1;
+        meta.has_operation = 1;
         meta.header_length = ULTIMA_MIN_UDP_LENGTH;
         transition accept;
     }
 
     state sealed_data {
         meta.is_data = 1;
-        meta.names_operation = 1;
+        meta.has_operation = 1;
         meta.header_length = ULTIMA_MIN_UDP_LENGTH + AUTH_LENGTH;
         transition accept;
     }
 
     state feedback {
-        meta.names_operation = 1;
+        meta.has_operation = 1;
         transition accept;
     }
 

@@ -43,11 +43,11 @@ control Queue(inout headers_t hdr, inout metadata_t meta) {
         if (beyond_mark != 0) {
             meta.marked = 1;
         }
-        if (meta.cause == CAUSE_NONE && meta.can_be_cut == 1 && beyond_trim != 0) {
+        if (meta.cause == CAUSE_NONE && meta.is_trimmable == 1 && beyond_trim != 0) {
             meta.cause = CAUSE_TRIMMED;
         }
 
-        if (meta.cause == CAUSE_NONE && meta.can_be_cut == 1 && meta.share != 0) {
+        if (meta.cause == CAUSE_NONE && meta.is_trimmable == 1 && meta.share != 0) {
             METER_EXECUTE(share_rate, meta.share, meta.share_color);
         }
         if (meta.share_color != METER_GREEN) {
@@ -63,7 +63,7 @@ control Queue(inout headers_t hdr, inout metadata_t meta) {
         if (meta.port_color != METER_GREEN) {
             meta.marked = 1;
         }
-        if (meta.port_color == METER_RED && meta.can_be_cut == 1) {
+        if (meta.port_color == METER_RED && meta.is_trimmable == 1) {
             meta.cause = CAUSE_TRIMMED;
         }
 

@@ -1,4 +1,4 @@
-// Tofino's names for externs that shared control blocks use, its constants and its metadata. All differences between Tofino 1
+// Macros for externs that shared control blocks use, constants and its metadata. All differences between Tofino 1
 // and 2 are in this file.
 
 #if __TARGET_TOFINO__ == 1
@@ -26,39 +26,37 @@
 const bit<8> METER_GREEN = 0;
 const bit<8> METER_RED   = 3;
 
-#define REGISTER(TYPE, SIZE) Register<TYPE, bit<16>>(SIZE)
-
 #define MAX(A, B) max(A, B)
 
 // Inputs of register actions in upstream_tna.p4.
 struct source_numbers_t {
-    int<32> number;    // the packet's
-    bit<32> round;     // number / 64
-    bit<32> settled;   // numbers that are lost for good
-    bit<32> shows;     // 2^16 and the packet's bucket if it belongs to an operation, else 0
-    bit<32> step;      // of the packet behind the latest gap
-    bit<32> bucket;    // as `shows`, of that packet
-    bit<32> tag;       // digest of the operation that `settled` counts for
+    int<32> number;             // the packet's
+    bit<32> round;              // number / 64
+    bit<32> confirmed;          // numbers that are lost for good
+    bit<32> flagged_bucket;     // 2^16 and the packet's bucket if it belongs to an operation, else 0
+    bit<32> gap_step;           // the step of the packet behind the latest gap
+    bit<32> gap_bucket;         // the flagged bucket of that packet
+    bit<32> operation_digest;   // of the operation that lost the confirmed numbers
 }
 
 #define LOSS_FIELD
 #define TARGET_METADATA \
-    bit<1>  summed;        /* egress: the datagram has a checksum, which the deparser updates */ \
-    bit<16> rest_of_sum;   /* egress: the sum of the words that egress does not rewrite */ \
+    bit<1>  has_checksum;  /* egress: the datagram has a checksum, which the deparser updates */ \
+    bit<16> unchanged_sum; /* egress: the sum of the words that egress does not rewrite */ \
     bit<32> member;        /* job and epoch */ \
-    source_numbers_t source;    /* ingress */ \
-    int<32> named;         /* egress: the operation: the lower half of the step, and the bucket */ \
-    bit<1>  counted;       /* egress: the cell has this operation's counts */ \
-    bit<1>  begun;         /* egress: this packet is the first that the cell counts */ \
+    source_numbers_t source;   /* ingress */ \
+    int<32> operation_id;  /* egress: the lower half of the step, and the bucket */ \
+    bit<1>  cell_matches;  /* egress: the cell has this operation's counts */ \
+    bit<1>  cell_claimed;  /* egress: this packet is the first that the cell counts */ \
     bit<32> trimmed_now;   /* egress: the operation's losses here so far */ \
     bit<32> late_now; \
     bit<32> notify_threshold; \
-    bit<8>  mirrored_as;   /* egress: EGRESS_TRIMMED or EGRESS_LOSS */ \
+    bit<8>  mirror_kind;   /* egress: EGRESS_TRIMMED or EGRESS_LOSS */ \
     MirrorId_t session;    /* egress: the mirror session */
 
 // The metadata that egress gets from ingress; metadata_t itself does not cross.
 header bridge_h {
-    bit<8>  what;            // EGRESS_PACKET
+    bit<8>  kind;            // EGRESS_PACKET
     bit<1>  replicated;
     bit<1>  reflected;
     @padding bit<5> pad;
@@ -66,14 +64,14 @@ header bridge_h {
     bit<16> job_index;
     bit<32> loss_threshold;
     bit<32> upstream_lost;
-    bit<32> came_in;         // ns
+    bit<32> arrived_at;      // ns
 }
 
 #define BRIDGE_LENGTH 17
 
 // In front of a mirrored packet: its operation's losses at the egress port.
 header loss_h {
-    bit<8>  what;            // EGRESS_TRIMMED or EGRESS_LOSS
+    bit<8>  kind;            // EGRESS_TRIMMED or EGRESS_LOSS
     bit<16> port;
     bit<32> trimmed;
     bit<32> late;

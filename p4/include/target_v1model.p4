@@ -1,4 +1,4 @@
-// v1model's names for externs that shared control blocks use, and its constants. target_tna.p4 has the same macros for Tofino.
+// Macros for externs that shared control blocks use, and constants, for v1model. target_tna.p4 has the same macros for Tofino.
 
 #define COUNTER(SIZE) counter(SIZE, CounterType.packets_and_bytes)
 #define COUNT(NAME, INDEX) NAME.count((bit<32>)(INDEX))
@@ -6,7 +6,7 @@
 #define COUNTER_OF_PACKETS(SIZE) counter(SIZE, CounterType.packets)
 #define COUNT_PACKET(NAME, INDEX) NAME.count((bit<32>)(INDEX))
 
-// Two-rate, three-colour, colour-blind (RFC 2698), in bytes of the frame as it came in. A cell without a configuration
+// Two-rate, three-colour, colour-blind (RFC 2698), in bytes of the received frame. A cell without a configuration
 // returns green.
 #define METER_COLOR bit<2>
 #define METER(SIZE) meter(SIZE, MeterType.bytes)

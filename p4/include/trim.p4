@@ -12,7 +12,7 @@ control Payload(inout headers_t hdr, inout metadata_t meta) {
     apply {
         measure();
         if (meta.is_data == 1 && hdr.ultima.trimmed == 0 && payload != 0 && CAN_TRIM) {
-            meta.can_be_cut = 1;
+            meta.is_trimmable = 1;
         }
     }
 }

@@ -17,18 +17,18 @@ const int<16> INITIAL_ROUND = 0x2000;
 const int<16> MAX_LATE_ROUNDS = 8;
 
 struct operation_losses_t {
-    bit<32> tag;
+    bit<32> digest;
     bit<32> lost;
 }
 
 control Upstream(inout headers_t hdr, inout metadata_t meta) {
     // By source index.
-    REGISTER(bit<32>, MAX_HOST_SOURCES) membership;    // job and epoch of the source
-    REGISTER(int<32>, MAX_HOST_SOURCES) expected;      // the next packet number
-    REGISTER(bit<32>, MAX_HOST_SOURCES) lost;
+    Register<bit<32>, bit<16>>(MAX_HOST_SOURCES) membership;    // job and epoch of the source
+    Register<int<32>, bit<16>>(MAX_HOST_SOURCES) expected;      // the next packet number
+    Register<bit<32>, bit<16>>(MAX_HOST_SOURCES) lost;
     // Of the packet behind the latest gap: the step; 2^16 and the bucket, or 0 if it belongs to no operation.
-    REGISTER(bit<32>, MAX_HOST_SOURCES) shown_step;
-    REGISTER(bit<32>, MAX_HOST_SOURCES) shown_bucket;
+    Register<bit<32>, bit<16>>(MAX_HOST_SOURCES) gap_step;
+    Register<bit<32>, bit<16>>(MAX_HOST_SOURCES) gap_bucket;
     // By source index and number modulo 64: the round of the latest such number.
     Register<int<16>, bit<32>>(MAX_HOST_SOURCES << SEEN_BITS, INITIAL_ROUND) latest;
     // By source index and slot: a digest of an operation's job, epoch, step and bucket, and its losses.
@@ -36,41 +36,41 @@ control Upstream(inout headers_t hdr, inout metadata_t meta) {
 
     Gaps() gaps;
     // By source index.
-    COUNTER(MAX_HOST_SOURCES) overtaken;
-    COUNTER(MAX_HOST_SOURCES) duplicated;
-    COUNTER(MAX_HOST_SOURCES) renumbered;
+    Counter<bit<64>, bit<16>>(MAX_HOST_SOURCES, CounterType_t.PACKETS_AND_BYTES) overtaken;
+    Counter<bit<64>, bit<16>>(MAX_HOST_SOURCES, CounterType_t.PACKETS_AND_BYTES) duplicated;
+    Counter<bit<64>, bit<16>>(MAX_HOST_SOURCES, CounterType_t.PACKETS_AND_BYTES) renumbered;
 
     Hash<bit<32>>(HashAlgorithm_t.CRC32) digest_of_operation;
 
-    bit<1>  other_member = 0;
+    bit<1>  is_new_member = 0;
     bit<32> start_gap = 0;
     bit<16> rounds = 0;
     bit<32> lost_now = 0;
     bit<32> limit = 0;
     bit<32> below_limit = 0;
     bit<32> below_threshold = 0;
-    bit<3>  came = ARRIVAL_IN_ORDER;
-    bit<1>  settles = 0;
-    bit<1>  counts = 0;
+    bit<3>  arrival = ARRIVAL_IN_ORDER;
+    bit<1>  has_confirmed = 0;
+    bit<1>  counts_losses = 0;
 
-    RegisterAction<bit<32>, bit<16>, bit<1>>(membership) take_membership = {
-        void apply(inout bit<32> value, out bit<1> other) {
+    RegisterAction<bit<32>, bit<16>, bit<1>>(membership) swap_membership = {
+        void apply(inout bit<32> value, out bit<1> is_new) {
             if (value != meta.member) {
-                other = 1;
+                is_new = 1;
             } else {
-                other = 0;
+                is_new = 0;
             }
             value = meta.member;
         }
     };
-    RegisterAction<int<32>, bit<16>, int<32>>(expected) begin = {
+    RegisterAction<int<32>, bit<16>, int<32>>(expected) start_numbering = {
         void apply(inout int<32> value, out int<32> gap) {
             gap = meta.source.number - value;
             value = meta.source.number + 1;
         }
     };
     // An overtaken packet, which is a little behind, changes nothing.
-    RegisterAction<int<32>, bit<16>, int<32>>(expected) go_on = {
+    RegisterAction<int<32>, bit<16>, int<32>>(expected) follow_numbering = {
         void apply(inout int<32> value, out int<32> gap) {
             gap = meta.source.number - value;
             if (meta.source.number - value >= 0 || meta.source.number - value < -(1 << GAP_BITS)) {
@@ -78,7 +78,7 @@ control Upstream(inout headers_t hdr, inout metadata_t meta) {
             }
         }
     };
-    RegisterAction<int<16>, bit<32>, int<16>>(latest) take_latest = {
+    RegisterAction<int<16>, bit<32>, int<16>>(latest) update_latest = {
         void apply(inout int<16> value, out int<16> since) {
             int<16> round = (int<16>)meta.source.round[15:0];
             since = round - value;
@@ -87,7 +87,7 @@ control Upstream(inout headers_t hdr, inout metadata_t meta) {
             }
         }
     };
-    RegisterAction<bit<32>, bit<16>, bit<32>>(lost) begin_lost = {
+    RegisterAction<bit<32>, bit<16>, bit<32>>(lost) set_lost = {
         void apply(inout bit<32> value, out bit<32> now) {
             value = meta.gap;
             now = value;
@@ -99,41 +99,41 @@ control Upstream(inout headers_t hdr, inout metadata_t meta) {
             now = value;
         }
     };
-    RegisterAction<bit<32>, bit<16>, bit<32>>(lost) one_found = {
+    RegisterAction<bit<32>, bit<16>, bit<32>>(lost) subtract_recovered = {
         void apply(inout bit<32> value, out bit<32> now) {
             value = value |-| 1;
             now = value;
         }
     };
-    RegisterAction<bit<32>, bit<16>, bit<32>>(shown_step) show_step = {
+    RegisterAction<bit<32>, bit<16>, bit<32>>(gap_step) set_gap_step = {
         void apply(inout bit<32> value, out bit<32> now) {
             value = hdr.ultima.step;
             now = value;
         }
     };
-    RegisterAction<bit<32>, bit<16>, bit<32>>(shown_step) step_shown = {
+    RegisterAction<bit<32>, bit<16>, bit<32>>(gap_step) get_gap_step = {
         void apply(inout bit<32> value, out bit<32> now) {
             now = value;
         }
     };
-    RegisterAction<bit<32>, bit<16>, bit<32>>(shown_bucket) show_bucket = {
+    RegisterAction<bit<32>, bit<16>, bit<32>>(gap_bucket) set_gap_bucket = {
         void apply(inout bit<32> value, out bit<32> now) {
-            value = meta.source.shows;
+            value = meta.source.flagged_bucket;
             now = value;
         }
     };
-    RegisterAction<bit<32>, bit<16>, bit<32>>(shown_bucket) bucket_shown = {
+    RegisterAction<bit<32>, bit<16>, bit<32>>(gap_bucket) get_gap_bucket = {
         void apply(inout bit<32> value, out bit<32> now) {
             now = value;
         }
     };
-    RegisterAction<operation_losses_t, bit<16>, bit<32>>(lost_of_operation) add_loss = {
+    RegisterAction<operation_losses_t, bit<16>, bit<32>>(lost_of_operation) add_confirmed = {
         void apply(inout operation_losses_t cell, out bit<32> now) {
-            if (cell.tag == meta.source.tag) {
-                cell.lost = cell.lost + meta.source.settled;
+            if (cell.digest == meta.source.operation_digest) {
+                cell.lost = cell.lost + meta.source.confirmed;
             } else {
-                cell.lost = meta.source.settled;
-                cell.tag = meta.source.tag;
+                cell.lost = meta.source.confirmed;
+                cell.digest = meta.source.operation_digest;
             }
             now = cell.lost;
         }
@@ -146,24 +146,24 @@ control Upstream(inout headers_t hdr, inout metadata_t meta) {
         start_gap = hdr.ultima.packet_number & ((1 << GAP_BITS) - 1);
     }
 
-    action settle() {
-        meta.source.settled = (bit<32>)rounds;
-        settles = 1;
+    action confirm_losses() {
+        meta.source.confirmed = (bit<32>)rounds;
+        has_confirmed = 1;
     }
 
-    action settle_all_but_this() {
-        meta.source.settled = meta.source.settled |-| 1;
+    action exclude_latest() {
+        meta.source.confirmed = meta.source.confirmed |-| 1;
     }
 
-    action name_operation() {
-        meta.notify_step = meta.source.step;
-        meta.notify_bucket = meta.source.bucket[15:0];
-        limit = meta.loss_threshold + meta.source.settled;
-        counts = 1;
+    action select_operation() {
+        meta.notify_step = meta.source.gap_step;
+        meta.notify_bucket = meta.source.gap_bucket[15:0];
+        limit = meta.loss_threshold + meta.source.confirmed;
+        counts_losses = 1;
     }
 
-    action find_tag() {
-        meta.source.tag = digest_of_operation.get({ meta.member, meta.source.step, meta.source.bucket });
+    action digest_operation() {
+        meta.source.operation_digest = digest_of_operation.get({ meta.member, meta.source.gap_step, meta.source.gap_bucket });
     }
 
     action compare() {
@@ -177,75 +177,75 @@ control Upstream(inout headers_t hdr, inout metadata_t meta) {
         if (hdr.ultima.packet_number[19:12] != 0) {
             start_gap = 0;
         }
-        other_member = take_membership.execute(meta.source_index);
+        is_new_member = swap_membership.execute(meta.source_index);
         // A new source has no gap, unless this packet shows one.
-        if (meta.names_operation == 1 && (other_member == 0 || start_gap != 0)) {
-            meta.source.shows = 15w0 ++ 1w1 ++ hdr.ultima.bucket;
+        if (meta.has_operation == 1 && (is_new_member == 0 || start_gap != 0)) {
+            meta.source.flagged_bucket = 15w0 ++ 1w1 ++ hdr.ultima.bucket;
         }
-        rounds = (bit<16>)take_latest.execute(10w0 ++ meta.source_index ++ hdr.ultima.packet_number[5:0]);
-        if (other_member == 1) {
-            meta.gap = (bit<32>)begin.execute(meta.source_index);
+        rounds = (bit<16>)update_latest.execute(10w0 ++ meta.source_index ++ hdr.ultima.packet_number[5:0]);
+        if (is_new_member == 1) {
+            meta.gap = (bit<32>)start_numbering.execute(meta.source_index);
         } else {
-            meta.gap = (bit<32>)go_on.execute(meta.source_index);
+            meta.gap = (bit<32>)follow_numbering.execute(meta.source_index);
         }
 
-        if (other_member == 1) {
-            came = ARRIVAL_FIRST;
+        if (is_new_member == 1) {
+            arrival = ARRIVAL_FIRST;
             meta.gap = start_gap;
         } else if (meta.gap[31:GAP_BITS] == 0xFFFFF) {
             meta.gap = 0;
             if (rounds == 0) {
-                came = ARRIVAL_DUPLICATE;
+                arrival = ARRIVAL_DUPLICATE;
             } else {
-                came = ARRIVAL_OVERTAKEN;
+                arrival = ARRIVAL_OVERTAKEN;
             }
         } else if (meta.gap[31:GAP_BITS] != 0) {
-            came = ARRIVAL_RENUMBERED;
+            arrival = ARRIVAL_RENUMBERED;
             meta.gap = start_gap;
         }
-        if (other_member == 0 && rounds[15:7] == 0 && rounds[6:1] != 0) {
-            settle();
+        if (is_new_member == 0 && rounds[15:7] == 0 && rounds[6:1] != 0) {
+            confirm_losses();
         }
-        settle_all_but_this();
+        exclude_latest();
 
-        if (came == ARRIVAL_FIRST) {
-            meta.upstream_lost = begin_lost.execute(meta.source_index);
-        } else if (came == ARRIVAL_OVERTAKEN) {
-            meta.upstream_lost = one_found.execute(meta.source_index);
+        if (arrival == ARRIVAL_FIRST) {
+            meta.upstream_lost = set_lost.execute(meta.source_index);
+        } else if (arrival == ARRIVAL_OVERTAKEN) {
+            meta.upstream_lost = subtract_recovered.execute(meta.source_index);
         } else {
             meta.upstream_lost = add_lost.execute(meta.source_index);
         }
         gaps.apply(hdr, meta);
-        if (meta.gap != 0 || came == ARRIVAL_FIRST) {
-            meta.source.step = show_step.execute(meta.source_index);
+        if (meta.gap != 0 || arrival == ARRIVAL_FIRST) {
+            meta.source.gap_step = set_gap_step.execute(meta.source_index);
         } else {
-            meta.source.step = step_shown.execute(meta.source_index);
+            meta.source.gap_step = get_gap_step.execute(meta.source_index);
         }
-        if (meta.gap != 0 || came == ARRIVAL_FIRST) {
-            meta.source.bucket = show_bucket.execute(meta.source_index);
+        if (meta.gap != 0 || arrival == ARRIVAL_FIRST) {
+            meta.source.gap_bucket = set_gap_bucket.execute(meta.source_index);
         } else {
-            meta.source.bucket = bucket_shown.execute(meta.source_index);
+            meta.source.gap_bucket = get_gap_bucket.execute(meta.source_index);
         }
-        if (came == ARRIVAL_OVERTAKEN && meta.source_index != 0) {
-            COUNT(overtaken, meta.source_index);
+        if (arrival == ARRIVAL_OVERTAKEN && meta.source_index != 0) {
+            overtaken.count(index = meta.source_index, adjust_byte_count = NON_FRAME_BYTES);
         }
-        if (came == ARRIVAL_DUPLICATE && meta.source_index != 0) {
-            COUNT(duplicated, meta.source_index);
+        if (arrival == ARRIVAL_DUPLICATE && meta.source_index != 0) {
+            duplicated.count(index = meta.source_index, adjust_byte_count = NON_FRAME_BYTES);
         }
-        if (came == ARRIVAL_RENUMBERED && meta.source_index != 0) {
-            COUNT(renumbered, meta.source_index);
+        if (arrival == ARRIVAL_RENUMBERED && meta.source_index != 0) {
+            renumbered.count(index = meta.source_index, adjust_byte_count = NON_FRAME_BYTES);
         }
 
-        find_tag();
-        if (settles == 1 && meta.source.bucket[16:16] == 1 && meta.source_index != 0) {
-            name_operation();
+        digest_operation();
+        if (has_confirmed == 1 && meta.source.gap_bucket[16:16] == 1 && meta.source_index != 0) {
+            select_operation();
         }
-        if (counts == 1) {
-            lost_now = add_loss.execute(meta.source_index[11:0] ++ (meta.source.step[3:0] ^ meta.source.bucket[3:0]));
+        if (counts_losses == 1) {
+            lost_now = add_confirmed.execute(meta.source_index[11:0] ++ (meta.source.gap_step[3:0] ^ meta.source.gap_bucket[3:0]));
         }
         compare();
         // The losses were below the threshold before, so they reach it once.
-        if (counts == 1 && below_limit != 0 && below_threshold == 0) {
+        if (counts_losses == 1 && below_limit != 0 && below_threshold == 0) {
             meta.notify = 1;
             meta.notify_port = (bit<16>)meta.ingress_port;
             meta.notify_upstream = lost_now;

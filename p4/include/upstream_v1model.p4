@@ -4,7 +4,7 @@
 //     a higher number      the numbers between are lost, until they come
 //     a lower number       is one of these: overtaken, not lost; or a duplicate
 //     a number far off     starts a new numbering
-// so that lost = gaps - overtaken, and a source sent what came + lost - duplicated.
+// so that lost = gaps - overtaken, and a source sent = received + lost - duplicated.
 //
 // Networks reorder packets, so the alarm about an operation waits: a missing number is lost for good when the number 64
 // higher comes, or a later one with the same remainder modulo 64. It counts for the operation of the packet behind the
@@ -85,7 +85,7 @@ control Upstream(inout headers_t hdr, inout metadata_t meta) {
         }
         if (is_new || gap != 0) {
             bit<49> operation = 0;
-            if (gap != 0 && meta.names_operation == 1) {
+            if (gap != 0 && meta.has_operation == 1) {
                 operation = 1w1 ++ hdr.ultima.step ++ hdr.ultima.bucket;
             }
             gap_operation.write(source, operation);
@@ -95,14 +95,14 @@ control Upstream(inout headers_t hdr, inout metadata_t meta) {
             gaps.apply(hdr, meta);
         }
 
-        bit<32> settled = 0;   // numbers that are lost for good
+        bit<32> confirmed = 0;   // numbers that are lost for good
         if (is_new || (late > MAX_SKIPPED && skipped > MAX_SKIPPED)) {
             // The first of its remainder.
-            settled = number[19:12] == 0 ? (bit<32>)number[11:SEEN_BITS] : 0;
+            confirmed = number[19:12] == 0 ? (bit<32>)number[11:SEEN_BITS] : 0;
         } else if (late > MAX_SKIPPED) {
-            settled = (skipped >> SEEN_BITS) - 1;
+            confirmed = (skipped >> SEEN_BITS) - 1;
         }
-        if (settled != 0) {
+        if (confirmed != 0) {
             bit<49> operation;
             gap_operation.read(operation, source);
             if (operation[48:48] == 1) {
@@ -116,7 +116,7 @@ control Upstream(inout headers_t hdr, inout metadata_t meta) {
                 } else {
                     lossy_operation.write(slot, lossy);
                 }
-                bit<32> lost_now = lost_before + settled;
+                bit<32> lost_now = lost_before + confirmed;
                 lost_of_operation.write(slot, lost_now);
                 if (lost_before < meta.loss_threshold && lost_now >= meta.loss_threshold) {
                     meta.notify = 1;

@@ -343,6 +343,8 @@ mod tests {
     use std::sync::Mutex;
 
     use super::*;
+    use crate::Settings;
+    use crate::job::rendezvous::Local;
 
     #[test]
     fn a_seed_that_the_controller_did_not_draw_is_refused() {
@@ -352,8 +354,6 @@ mod tests {
         let expected = "rank 0 has seed 1, but the controller drew 9 for the job: set no seed (seed, ULTIMA_SEED)";
         assert_eq!(error, expected);
     }
-    use crate::Settings;
-    use crate::job::rendezvous::Local;
 
     static NOTICES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 

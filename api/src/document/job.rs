@@ -154,6 +154,7 @@ pub fn kind(condition: &api::JobCondition) -> &'static str {
     match condition.kind() {
         api::JobConditionKind::Pending => "pending",
         api::JobConditionKind::Degraded => "degraded",
+        api::JobConditionKind::Drained => "drained",
         api::JobConditionKind::Unspecified => "unknown",
     }
 }
@@ -180,24 +181,16 @@ pub(super) fn link_name(link: &api::TreeLink) -> String {
     format!("{}-{}", link.from_name, link.to_name)
 }
 
-/// True if a condition of the job is of the kind degraded.
-pub fn is_degraded(job: &api::Job) -> bool {
-    has(job, api::JobConditionKind::Degraded)
-}
-
-fn has(job: &api::Job, kind: api::JobConditionKind) -> bool {
-    job.conditions.iter().any(|it| it.kind() == kind)
-}
-
 /// A job's state in one word: the first of these that holds.
 pub fn status(job: &api::Job) -> &'static str {
     let any = |state| job.members.iter().any(|member| member.state() == state);
     let all = |state| job.members.iter().all(|member| member.state() == state);
+    let has = |kind| job.conditions.iter().any(|it| it.kind() == kind);
     if !job.unfit.is_empty() {
         "Unfit"
-    } else if is_degraded(job) {
+    } else if has(api::JobConditionKind::Degraded) {
         "Degraded"
-    } else if has(job, api::JobConditionKind::Pending) {
+    } else if has(api::JobConditionKind::Pending) {
         "Pending"
     } else if any(api::MemberState::Suspected) {
         "Suspected"
@@ -273,6 +266,7 @@ mod tests {
         for (kind, name) in [
             (JobConditionKind::Pending, "pending"),
             (JobConditionKind::Degraded, "degraded"),
+            (JobConditionKind::Drained, "drained"),
         ] {
             let job = job(&[], &[kind]);
             let shown = serde_json::to_value(Job::from(&job)).unwrap();

@@ -19,7 +19,7 @@ pub use fabric::{
     Diff, Difference, Drained, Host, Link, NotRerouted, RecentEvent, Switch, Unreachable,
     not_rerouted, port_state,
 };
-pub use job::{Deleted, Job, is_degraded, kind, ready, state, status, uid};
+pub use job::{Deleted, Job, kind, ready, state, status, uid};
 pub use membership::{Current, Event};
 pub use plan::{Plan, PlannedJob, PlannedSwitch};
 pub use telemetry::telemetry;

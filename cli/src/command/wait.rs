@@ -132,7 +132,7 @@ async fn ask<T>(
 }
 
 /// Waits until these jobs are ready, and updates them. Prints on standard error what is missing, when that changes, and then
-/// which of the ready jobs are degraded.
+/// which of the ready jobs have conditions.
 ///
 /// # Errors
 /// [`TimedOut`](Exit::TimedOut) with the switches that do not have them; a job was deleted, or the controller does not answer.
@@ -155,9 +155,11 @@ pub async fn ready(client: &Client, jobs: &mut [api::Job], bound: Bound) -> Resu
         bound.pause(late).await?;
         *job = ask(client, async |client| client.job(&name).await).await?;
     }
-    for job in jobs.iter().filter(|job| document::is_degraded(job)) {
-        let (name, reasons) = (&job.name, reasons(job));
-        eprintln!("warning: job {name} is ready, but degraded: {reasons}");
+    for job in jobs.iter() {
+        if let Some(first) = job.conditions.first() {
+            let (name, kind, reasons) = (&job.name, document::kind(first), reasons(job));
+            eprintln!("warning: job {name} is ready, but {kind}: {reasons}");
+        }
     }
     Ok(())
 }

@@ -309,7 +309,10 @@ impl Controller {
         let is_on_its_paths = record.cut_off.is_empty() && record.stays.is_none();
         is_on_its_paths
             && self.switch_conditions(record).next().is_none()
-            && self.port_problems(&record.job).is_empty()
+            && self
+                .port_problems(&record.job)
+                .iter()
+                .all(|it| it.is_drained)
     }
 
     /// Problems of the ports at which a job's members are. The lock of the condition is the inner one.

@@ -78,10 +78,11 @@ impl<A: Send + 'static, B: Send + 'static> tonic::server::UnaryService<A> for Re
     }
 }
 
-/// A job with the condition that the leader has stored, unless this standby finds one by itself.
+/// A job with the degraded condition that the leader has stored, unless this standby finds one by itself.
 fn with_conditions(it: &Snapshot, mut job: api::Job) -> api::Job {
     let stored = it.conditions.get(&job.name);
-    if job.conditions.is_empty() && job.unfit.is_empty() {
+    let is_degraded = |it: &api::JobCondition| it.kind() == api::JobConditionKind::Degraded;
+    if !job.conditions.iter().any(is_degraded) && job.unfit.is_empty() {
         job.conditions.extend(stored.cloned());
     }
     job

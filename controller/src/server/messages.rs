@@ -204,7 +204,10 @@ pub(super) fn conditions(fabric: &Fabric, state: &JobState) -> Vec<api::JobCondi
             (true, Element::Port(_)) => format!("rank {rank} uses port {name}, which is drained"),
             (true, _) => format!("rank {rank} uses switch {name}, which is drained"),
         };
-        let kind = api::JobConditionKind::Degraded;
+        let kind = match problem.is_drained {
+            true => api::JobConditionKind::Drained,
+            false => api::JobConditionKind::Degraded,
+        };
         condition(kind, &host.name, reason, problem.since)
     });
     let stays = state.stays.iter();

@@ -79,7 +79,7 @@ impl<'a> Host<'a> {
 
 /// The state of a port that is in use.
 const UP: &str = "up";
-/// The state of a drained element; the last one of several.
+/// The state of a drained element.
 const DRAINED: &str = "drained";
 
 /// The states of a port, separated by commas. It is `unknown` if the controller is not connected to the switch, unless the port
@@ -92,13 +92,7 @@ pub fn port_state(port: &str, fabric: &api::GetFabricResponse, switches: &[api::
         let known = elements.iter().find(|it| it.element == name);
         known.map_or("", |it| &it.state)
     };
-    let observed = state(port).trim_end_matches(DRAINED).trim_end_matches(", ");
     let is_down = |it: &api::FabricHost| it.port_name == port && it.port_down;
-    let observed = match (observed, switch.is_some_and(|it| it.connected)) {
-        ("", _) if fabric.hosts.iter().any(is_down) => "down",
-        ("", false) => "unknown",
-        (observed, _) => observed,
-    };
     let is_drained = |link: &api::FabricLink| {
         let ends = link.ends.iter();
         link.drained
@@ -106,15 +100,25 @@ pub fn port_state(port: &str, fabric: &api::GetFabricResponse, switches: &[api::
                 .flat_map(|it| [&it.from_name, &it.to_name])
                 .any(|end| end == port)
     };
-    let of_switch = switch.map_or("", |it| state(&it.name));
-    let is_drained = state(port).ends_with(DRAINED)
-        || of_switch.ends_with(DRAINED)
-        || fabric.links.iter().any(is_drained);
-    let states = [observed, if is_drained { DRAINED } else { "" }];
-    match states.map(|it| !it.is_empty()) {
-        [false, false] => UP.to_owned(),
-        [true, true] => states.join(", "),
-        _ => states.concat(),
+    let of_port = state(port).split(", ").filter(|it| !it.is_empty());
+    let (drains, mut states): (Vec<&str>, Vec<&str>) = of_port.partition(|it| *it == DRAINED);
+    let mut of_switch = switch.map_or("", |it| state(&it.name)).split(", ");
+    if states.is_empty() {
+        if fabric.hosts.iter().any(is_down) {
+            states.push("down");
+        } else if !switch.is_some_and(|it| it.connected) {
+            states.push("unknown");
+        }
+    }
+    if !drains.is_empty()
+        || of_switch.any(|it| it == DRAINED)
+        || fabric.links.iter().any(is_drained)
+    {
+        states.push(DRAINED);
+    }
+    match &states[..] {
+        [] => UP.to_owned(),
+        states => states.join(", "),
     }
 }
 

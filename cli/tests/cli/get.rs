@@ -517,7 +517,7 @@ fn describe_shows_the_events_of_a_job_a_host_and_a_link() {
     });
 }
 
-/// `get` and `describe` do not show what is drained, or what nobody knows, as up.
+/// `get` and `describe` show drained elements as drained, and those of a lost switch as unknown.
 #[test]
 fn drained_and_unknown_elements_are_not_shown_as_up() {
     Target::Sockets.run(Fabric::pair(), &[JOB], |mut stage| {

@@ -6,16 +6,14 @@ use std::task::{Context, Poll};
 
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, ready};
-use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::{Service, http};
-use tonic::metadata::MetadataValue;
 use tonic::server::NamedService;
-use ultima_api::client::LEADER;
 use ultima_api::v1::control_server::{ControlServer, SERVICE_NAME};
 use ultima_api::v1::{GetStandingResponse, Role};
 
 use super::controller::Controller;
+use super::gate::unavailable;
 use super::leadership_service::standing_of;
 use super::metrics::metrics_text;
 use super::service::ControlService;
@@ -73,13 +71,7 @@ impl Service<http::Request<Body>> for Entrance {
             Some(controller) => {
                 ControlServer::new(ControlService::new(Arc::clone(controller))).call(request)
             }
-            None => {
-                let mut status = Status::unavailable(STARTING);
-                // So that a client asks again.
-                let unknown = MetadataValue::from_static("");
-                status.metadata_mut().insert(LEADER, unknown);
-                ready(Ok(status.into_http())).boxed()
-            }
+            None => ready(Ok(unavailable(STARTING, "").into_http())).boxed(),
         }
     }
 }

@@ -42,18 +42,23 @@ impl NamedService for Gate {
 
 /// The answer of a standby to a call that only the leader serves.
 fn refusal(leader: Option<&str>) -> Status {
-    let mut status = Status::unavailable(match leader {
-        Some(leader) => {
-            format!("this controller is a standby; ask the leader at {leader}")
-        }
-        None => {
-            "this controller is a standby and knows no leader; try again, or ask another controller"
-                .into()
-        }
-    });
-    let leader = MetadataValue::try_from(leader.unwrap_or_default());
+    match leader {
+        Some(leader) => unavailable(
+            format!("this controller is a standby; ask the leader at {leader}"),
+            leader,
+        ),
+        None => unavailable(
+            "this controller is a standby and knows no leader; try again, or ask another controller",
+            "",
+        ),
+    }
+}
+
+/// The answer of a controller that does not lead. Its client asks the `leader` at this address, or, if that is empty, looks for one.
+pub fn unavailable(message: impl Into<String>, leader: &str) -> Status {
+    let mut status = Status::unavailable(message);
     // An address of a controller is valid metadata.
-    let leader = leader.unwrap_or_else(|_| MetadataValue::from_static(""));
+    let leader = MetadataValue::try_from(leader).unwrap_or(MetadataValue::from_static(""));
     status.metadata_mut().insert(LEADER, leader);
     status
 }

@@ -128,39 +128,17 @@ impl Processes {
 }
 
 async fn train(options: &Options, processes: &mut Processes) -> Result<Report> {
-    if let Some(dir) = &options.trace {
-        let created = std::fs::create_dir_all(dir).with_context(|| dir.display().to_string());
-        created.input()?;
-    }
     let started = Instant::now();
-    let policies = options.policies.policies();
-    if policies.estimation != Estimation::ArrivedMean && options.recycles() {
-        bail!(Exit::InvalidInput.because(format!(
-            "--estimator {} needs --recycling off: recycling works with arrived-mean only",
-            policies.estimation.name()
-        )));
-    }
-    if let Some(late) = options.late
-        && late.rank >= options.workers
-    {
-        bail!(Exit::InvalidInput.because(format!(
-            "--late: no rank {}; with {} workers the ranks are 0 to {}",
-            late.rank,
-            options.workers,
-            options.workers - 1
-        )));
-    }
     let plan = Plan {
         workers: options.workers,
         shards: options.shards,
         seed: options.seed,
     };
     let parameters = plan.model().parameters().len();
-    let slots = slots_of_longest_shard(options, parameters);
-    if let Some(dropped) = options.drop_slots.as_ref().filter(|it| it.end > slots) {
-        bail!(Exit::InvalidInput.because(format!(
-            "--drop-slots {dropped:?}: a shard has {slots} slots; expected a range in 0..{slots}"
-        )));
+    check(options, parameters)?;
+    if let Some(dir) = &options.trace {
+        let created = std::fs::create_dir_all(dir).with_context(|| dir.display().to_string());
+        created.input()?;
     }
     let bounds = Bounds::new(
         options.deadline,
@@ -171,53 +149,11 @@ async fn train(options: &Options, processes: &mut Processes) -> Result<Report> {
     );
 
     let (switch_ends, worker_ends) = port_pairs(options.workers)?;
-    let switch = start_switch(options, switch_ends, processes.ends.clone()).await?;
-    let switch_address = switch.address.clone();
-    processes.servers.push(switch);
-    let controller = start_controller(options, &switch_address, processes.ends.clone()).await?;
-    let controller_address = controller.address.clone();
-    processes.servers.push(controller);
-    let job = JobSpec {
-        gather: match options.multicast {
-            Multicast::Switch => Gather::Multicast,
-            Multicast::Unicast => Gather::Unicast,
-        },
-        seed: Some(options.seed),
-        sealed: !options.unsealed,
-        ..JobSpec::new(JOB, (0..usize::from(options.workers)).map(host))
-    };
-    Client::connect(&controller_address)
-        .await?
-        .create_job(&job)
-        .await?;
-
+    let fabric = start_fabric(options, switch_ends, processes).await?;
     let (messages, mut inbox) = mpsc::channel(2 * usize::from(options.workers));
     let mut links = Vec::new();
     for (rank, port) in worker_ends.into_iter().enumerate() {
-        let config = WorkerConfig {
-            controller: controller_address.clone(),
-            job: JOB.into(),
-            host: host(rank),
-            plan,
-            steps: options.steps,
-            straggler: options.straggler,
-            bounds,
-            settings: Settings {
-                t_s: Some(bounds.t_s),
-                hadamard: !options.no_hadamard,
-                recycling: options.recycles(),
-                rate: options.link_rate,
-                policies,
-                ..Settings::new(bounds.t_b)
-            },
-            late_ms: (options.late)
-                .filter(|late| usize::from(late.rank) == rank)
-                .map(|late| late.sleep_ms),
-            longest_sleep: options.longest_sleep(),
-            rules: options.rules(),
-            heals: options.drop_slots.is_none(),
-            trace: (options.trace.as_ref()).map(|dir| dir.join(format!("rank{rank}.jsonl"))),
-        };
+        let config = worker_config(options, plan, bounds, rank, &fabric.controller);
         let (child, stream) = start_worker(&config, port)?;
         processes.workers.push(child);
         links.push(listen(rank, stream, messages.clone()));
@@ -257,7 +193,7 @@ async fn train(options: &Options, processes: &mut Processes) -> Result<Report> {
     }
 
     // Workers have received all packets once the switch has drained.
-    let ports = drained_ports(&switch_address).await?;
+    let ports = drained_ports(&fabric.switch).await?;
     for link in &mut links {
         // Fails if the worker has ended; the inbox has its end.
         let _ = link.write_all(&[0]).await;
@@ -281,6 +217,98 @@ async fn train(options: &Options, processes: &mut Processes) -> Result<Report> {
     .await??;
 
     report(options, &collected, &ports, bounds, &baseline, started)
+}
+
+/// Refuses options that contradict each other or name what does not exist.
+fn check(options: &Options, parameters: usize) -> Result<()> {
+    let estimation = options.policies.policies().estimation;
+    if estimation != Estimation::ArrivedMean && options.recycles() {
+        bail!(Exit::InvalidInput.because(format!(
+            "--estimator {} needs --recycling off: recycling works with arrived-mean only",
+            estimation.name()
+        )));
+    }
+    if let Some(late) = options.late
+        && late.rank >= options.workers
+    {
+        bail!(Exit::InvalidInput.because(format!(
+            "--late: no rank {}; with {} workers the ranks are 0 to {}",
+            late.rank,
+            options.workers,
+            options.workers - 1
+        )));
+    }
+    let slots = slots_of_longest_shard(options, parameters);
+    if let Some(dropped) = options.drop_slots.as_ref().filter(|it| it.end > slots) {
+        bail!(Exit::InvalidInput.because(format!(
+            "--drop-slots {dropped:?}: a shard has {slots} slots; expected a range in 0..{slots}"
+        )));
+    }
+    Ok(())
+}
+
+/// Addresses of the servers.
+struct Fabric {
+    switch: String,
+    controller: String,
+}
+
+/// Starts the switch and its controller, and creates the job.
+async fn start_fabric(
+    options: &Options,
+    switch_ends: Vec<OwnedFd>,
+    processes: &mut Processes,
+) -> Result<Fabric> {
+    let server = start_switch(options, switch_ends, processes.ends.clone()).await?;
+    let switch = server.address.clone();
+    processes.servers.push(server);
+    let server = start_controller(options, &switch, processes.ends.clone()).await?;
+    let controller = server.address.clone();
+    processes.servers.push(server);
+    let job = JobSpec {
+        gather: match options.multicast {
+            Multicast::Switch => Gather::Multicast,
+            Multicast::Unicast => Gather::Unicast,
+        },
+        seed: Some(options.seed),
+        sealed: !options.unsealed,
+        ..JobSpec::new(JOB, (0..usize::from(options.workers)).map(host))
+    };
+    Client::connect(&controller).await?.create_job(&job).await?;
+    Ok(Fabric { switch, controller })
+}
+
+fn worker_config(
+    options: &Options,
+    plan: Plan,
+    bounds: Bounds,
+    rank: usize,
+    controller: &str,
+) -> WorkerConfig {
+    WorkerConfig {
+        controller: controller.into(),
+        job: JOB.into(),
+        host: host(rank),
+        plan,
+        steps: options.steps,
+        straggler: options.straggler,
+        bounds,
+        settings: Settings {
+            t_s: Some(bounds.t_s),
+            hadamard: !options.no_hadamard,
+            recycling: options.recycles(),
+            rate: options.link_rate,
+            policies: options.policies.policies(),
+            ..Settings::new(bounds.t_b)
+        },
+        late_ms: (options.late)
+            .filter(|late| usize::from(late.rank) == rank)
+            .map(|late| late.sleep_ms),
+        longest_sleep: options.longest_sleep(),
+        rules: options.rules(),
+        heals: options.drop_slots.is_none(),
+        trace: (options.trace.as_ref()).map(|dir| dir.join(format!("rank{rank}.jsonl"))),
+    }
 }
 
 /// The number of slots in the longest shard of the gradient.

@@ -50,7 +50,7 @@ impl Early {
         let size = PREFIX + datagram.len();
         let room = self.bytes + size <= self.bounds.bytes;
         let Some(at) = room.then(|| self.place(id, counters)).flatten() else {
-            count(kind, counters, 1, |phase, n| phase.refused += n);
+            count(kind, counters, |phase| &mut phase.refused);
             return;
         };
         let kept = &mut self.kept[at];
@@ -129,16 +129,15 @@ impl Early {
     }
 }
 
-/// Adds to a counter of the packet's phase. FEEDBACK has none.
+/// Adds a packet to a counter of its phase. FEEDBACK has none.
 pub(super) fn count(
     kind: Kind,
     counters: &mut Phases,
-    n: u64,
-    add: impl Fn(&mut PhaseCounters, u64),
+    counter: impl Fn(&mut PhaseCounters) -> &mut u64,
 ) {
     match kind {
-        Kind::Scatter => add(&mut counters.scatter, n),
-        Kind::Gather => add(&mut counters.gather, n),
+        Kind::Scatter => *counter(&mut counters.scatter) += 1,
+        Kind::Gather => *counter(&mut counters.gather) += 1,
         _ => {}
     }
 }

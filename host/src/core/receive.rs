@@ -175,8 +175,8 @@ impl<V: ValueStore> Core<V> {
             Err(reason) => self.totals.rejected.count(reason),
             Ok(_) if header.kind == Kind::Feedback => self.totals.feedback_received += 1,
             Ok(true) => {}
-            Ok(false) => early::count(header.kind, &mut self.totals.phases, 1, |phase, n| {
-                phase.late += n
+            Ok(false) => early::count(header.kind, &mut self.totals.phases, |phase| {
+                &mut phase.late
             }),
         }
     }
@@ -217,8 +217,8 @@ impl<V: ValueStore> Core<V> {
             self.totals.feedback_received += 1;
         }
         let Some(operation) = self.operations.iter_mut().find(|o| o.id == id) else {
-            early::count(header.kind, &mut self.totals.phases, 1, |phase, n| {
-                phase.late += n
+            early::count(header.kind, &mut self.totals.phases, |phase| {
+                &mut phase.late
             });
             let fate = match header.kind {
                 Kind::Feedback => Fate::Heard,

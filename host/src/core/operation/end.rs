@@ -22,40 +22,23 @@ impl<V: ValueStore> Operation<V> {
         recycler: Option<&mut Recycler>,
         timeouts: &mut dyn Policy,
     ) -> Option<(Outcome, V, Buffers<V>)> {
+        let waiting = self.waiting.take()?;
+        if let Some(recycler) = recycler {
+            self.recycle(rank, now, &waiting, recycler);
+        }
         let Waiting {
             reduce,
             sums,
             collect,
             shard_duration,
-        } = self.waiting.take()?;
-        if let Some(recycler) = recycler {
-            let ended = recycling::Ended {
-                id: self.id,
-                shape: self.shape(),
-                own: self.bucket.own(),
-                result: self.bucket.result(),
-                t_b: self.bounds.t_b,
-                lapsed: reduce.is_lapsed(),
-                rounding: sums.rounding(),
-                known: &|owner, slot| collect.known(owner, slot),
-            };
-            recycler.ledger.operation_ended(&ended, now);
-            if !reduce.is_lapsed() && reduce.open() == 0 {
-                let shard = self.bucket.aggregates(self.layout.shard(rank));
-                let counted = |slot, rank| reduce.counts(slot, rank);
-                (recycler.store).keep(self.id, self.shape(), shard, counted);
-            }
-        }
+        } = waiting;
         self.outbox.stop_scatter(now);
         self.outbox.release();
         let unsent = self.outbox.unsent();
         let mut result = (self.bucket).end(unsent.map(|slot| self.layout.slot(rank, slot)));
         let missing = collect.zero_missing(&self.layout, rank, &mut result);
         if self.part == Part::Scatter {
-            let shard = self.layout.shard(rank);
-            for others in [0..shard.start, shard.end..self.layout.len()] {
-                result.get_mut(others).fill(0.0);
-            }
+            self.zero_others_shards(rank, &mut result);
         }
         let duration = now.since(self.started);
         let closed_by = match (bound, missing.slots) {
@@ -124,5 +107,34 @@ impl<V: ValueStore> Operation<V> {
             collect,
         };
         Some((outcome, result, buffers))
+    }
+    /// Hands what is recycled to `recycler`: what was lost, and this rank's shard if nothing is open there, for ranks
+    /// that ask for it again.
+    fn recycle(&self, rank: u16, now: Time, waiting: &Waiting<V>, recycler: &mut Recycler) {
+        let (reduce, collect) = (&waiting.reduce, &waiting.collect);
+        let ended = recycling::Ended {
+            id: self.id,
+            shape: self.shape(),
+            own: self.bucket.own(),
+            result: self.bucket.result(),
+            t_b: self.bounds.t_b,
+            lapsed: reduce.is_lapsed(),
+            rounding: waiting.sums.rounding(),
+            known: &|owner, slot| collect.known(owner, slot),
+        };
+        recycler.ledger.operation_ended(&ended, now);
+        if !reduce.is_lapsed() && reduce.open() == 0 {
+            let shard = self.bucket.aggregates(self.layout.shard(rank));
+            let counted = |slot, rank| reduce.counts(slot, rank);
+            (recycler.store).keep(self.id, self.shape(), shard, counted);
+        }
+    }
+
+    /// The result of [`Part::Scatter`] is this rank's shard alone.
+    fn zero_others_shards(&self, rank: u16, result: &mut V) {
+        let shard = self.layout.shard(rank);
+        for others in [0..shard.start, shard.end..self.layout.len()] {
+            result.get_mut(others).fill(0.0);
+        }
     }
 }

@@ -78,117 +78,128 @@ impl<V: ValueStore> Operation<V> {
         header: &Header,
         payload: &[u8],
     ) -> Result<Received, Rejection> {
-        if header.kind == Kind::Feedback {
-            // A trimmed FEEDBACK has no content.
-            let Some(feedback) = Feedback::parse(payload) else {
-                return Ok(Fate::Heard.into());
-            };
-            self.waits
-                .advertised(header.source, arrival + feedback.wait.into());
-            if !feedback.notice {
-                return Ok(Fate::Heard.into());
-            }
-        }
-        let shape = self.shape();
-        let Some(waiting) = &mut self.waiting else {
-            count(header.kind, self.outbox.counters_mut(), 1, |phase, n| {
-                phase.late += n
-            });
-            return Ok(match header.kind {
-                Kind::Feedback => Fate::Heard.into(),
-                _ => Fate::Late.into(),
-            });
-        };
-        let source = header.source;
         let packet = Arrival {
             at: arrival,
-            source,
+            source: header.source,
             slot: header.slot,
             last: header.host_flags.last,
         };
-        if header.kind != Kind::Feedback {
-            let checked = packet::check(config, shape, header, payload);
-            if checked == Err(Rejection::Coding) {
-                self.coded_otherwise.note(source);
-            }
-            checked?;
-            match (self.part, header.kind) {
-                (Part::Whole, _)
-                | (Part::Scatter, Kind::Scatter)
-                | (Part::Gather, Kind::Gather) => {}
-                _ => return Err(Rejection::Part),
-            }
-            if let Some(cause) = packet::cause_of(header.switch_flags) {
-                let trimmed = packet::slot_trimmed(header, self.id, cause);
-                count(header.kind, self.outbox.counters_mut(), 1, |phase, n| {
-                    phase.trimmed += n
-                });
-                let is_new = waiting.slot_trimmed(packet, trimmed.phase, cause);
-                if is_new {
-                    self.by_hops.count(&trimmed);
-                }
-                return Ok(Received {
-                    fate: match cause {
-                        Cause::Late => Fate::MarkedLate,
-                        _ => Fate::Trimmed,
-                    },
-                    trimmed: is_new.then_some(trimmed),
-                });
-            }
+        if header.kind == Kind::Feedback {
+            self.take_feedback(packet, payload);
+            return Ok(Fate::Heard.into());
+        }
+        if self.waiting.is_none() {
+            self.count(header.kind, |phase| &mut phase.late);
+            return Ok(Fate::Late.into());
+        }
+        let checked = packet::check(config, self.shape(), header, payload);
+        if checked == Err(Rejection::Coding) {
+            self.coded_otherwise.note(packet.source);
+        }
+        checked?;
+        match (self.part, header.kind) {
+            (Part::Whole, _) | (Part::Scatter, Kind::Scatter) | (Part::Gather, Kind::Gather) => {}
+            _ => return Err(Rejection::Part),
+        }
+        if let Some(cause) = packet::cause_of(header.switch_flags) {
+            return Ok(self.take_trimmed(packet, header, cause));
         }
         let acceptance = match header.kind {
-            Kind::Scatter => {
-                let acceptance = waiting.reduce.contribute(packet);
-                if acceptance == Acceptance::InTime {
-                    let range = self.layout.slot(config.rank, header.slot);
-                    let (sums, bucket) = (&mut waiting.sums, &mut self.bucket);
-                    sums.take(&waiting.reduce, packet, payload, &range, bucket);
-                }
-                acceptance
-            }
-            Kind::Gather => {
-                waiting.reduce.sent_after(arrival, source);
-                let counted = packet::counts_us(config, header, payload);
-                let acceptance = (waiting.collect).store(packet, header.contributions, counted);
-                if acceptance == Acceptance::InTime {
-                    let range = self.layout.slot(source, header.slot);
-                    let result = self.bucket.result_mut().get_mut(range);
-                    config.element.read(payload, result);
-                }
-                acceptance
-            }
-            _ => {
-                waiting.reduce.all_sent(arrival, source);
-                if packet.last {
-                    waiting.collect.all_sent(arrival, source);
-                }
-                return Ok(Fate::Heard.into());
-            }
+            Kind::Scatter => self.take_contribution(config, packet, payload),
+            _ => self.take_aggregate(config, packet, header, payload),
         };
-        if acceptance == Acceptance::InTime {
-            let came = Some(arrival.since(self.started));
-            match header.kind {
-                Kind::Scatter => {
-                    let last = &mut self.last;
-                    if last.contribution_from != Some(source) {
-                        last.others_came = last.contribution_came;
-                        last.contribution_from = Some(source);
-                    }
-                    last.contribution_came = came;
-                }
-                _ => self.last.aggregate_came = came,
+        self.count(header.kind, |phase| match acceptance {
+            Acceptance::InTime => &mut phase.in_time,
+            Acceptance::Late => &mut phase.late,
+            Acceptance::Duplicate => &mut phase.duplicates,
+        });
+        Ok(Fate::from(acceptance).into())
+    }
+
+    /// Adds one packet to a counter of its phase.
+    fn count(&mut self, kind: Kind, counter: impl Fn(&mut PhaseCounters) -> &mut u64) {
+        count(kind, self.outbox.counters_mut(), counter);
+    }
+
+    /// A FEEDBACK announces how long its sender waits, or that it has sent all its packets. A trimmed one has no
+    /// content.
+    fn take_feedback(&mut self, packet: Arrival, payload: &[u8]) {
+        let Some(feedback) = Feedback::parse(payload) else {
+            return;
+        };
+        self.waits
+            .advertised(packet.source, packet.at + feedback.wait.into());
+        if let (true, Some(waiting)) = (feedback.notice, &mut self.waiting) {
+            waiting.reduce.all_sent(packet.at, packet.source);
+            if packet.last {
+                waiting.collect.all_sent(packet.at, packet.source);
             }
         }
-        count(
-            header.kind,
-            self.outbox.counters_mut(),
-            1,
-            |phase: &mut PhaseCounters, n| match acceptance {
-                Acceptance::InTime => phase.in_time += n,
-                Acceptance::Late => phase.late += n,
-                Acceptance::Duplicate => phase.duplicates += n,
+    }
+
+    /// A switch has removed the packet's payload.
+    fn take_trimmed(&mut self, packet: Arrival, header: &Header, cause: Cause) -> Received {
+        self.count(header.kind, |phase| &mut phase.trimmed);
+        let trimmed = packet::slot_trimmed(header, self.id, cause);
+        let waiting = self.waiting.as_mut();
+        let is_new = waiting.is_some_and(|all| all.slot_trimmed(packet, trimmed.phase, cause));
+        if is_new {
+            self.by_hops.count(&trimmed);
+        }
+        Received {
+            fate: match cause {
+                Cause::Late => Fate::MarkedLate,
+                _ => Fate::Trimmed,
             },
-        );
-        Ok(Fate::from(acceptance).into())
+            trimmed: is_new.then_some(trimmed),
+        }
+    }
+
+    /// A SCATTER: another rank's values for a slot of this rank's shard.
+    fn take_contribution(
+        &mut self,
+        config: &Config,
+        packet: Arrival,
+        payload: &[u8],
+    ) -> Acceptance {
+        let Some(waiting) = &mut self.waiting else {
+            return Acceptance::Late;
+        };
+        let acceptance = waiting.reduce.contribute(packet);
+        if acceptance == Acceptance::InTime {
+            let range = self.layout.slot(config.rank, packet.slot);
+            let (sums, bucket) = (&mut waiting.sums, &mut self.bucket);
+            sums.take(&waiting.reduce, packet, payload, &range, bucket);
+            let last = &mut self.last;
+            if last.contribution_from != Some(packet.source) {
+                last.others_came = last.contribution_came;
+                last.contribution_from = Some(packet.source);
+            }
+            last.contribution_came = Some(packet.at.since(self.started));
+        }
+        acceptance
+    }
+
+    /// A GATHER: the mean of a slot of another rank's shard.
+    fn take_aggregate(
+        &mut self,
+        config: &Config,
+        packet: Arrival,
+        header: &Header,
+        payload: &[u8],
+    ) -> Acceptance {
+        let Some(waiting) = &mut self.waiting else {
+            return Acceptance::Late;
+        };
+        waiting.reduce.sent_after(packet.at, packet.source);
+        let counted = packet::counts_us(config, header, payload);
+        let acceptance = (waiting.collect).store(packet, header.contributions, counted);
+        if acceptance == Acceptance::InTime {
+            let range = self.layout.slot(packet.source, packet.slot);
+            let result = self.bucket.result_mut().get_mut(range);
+            config.element.read(payload, result);
+            self.last.aggregate_came = Some(packet.at.since(self.started));
+        }
+        acceptance
     }
 }

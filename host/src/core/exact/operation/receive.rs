@@ -43,22 +43,22 @@ impl ExactOperation {
         };
         let counters = &mut self.phases;
         if self.ended {
-            count(header.kind, counters, 1, |phase, n| phase.late += n);
+            count(header.kind, counters, |phase| &mut phase.late);
             return Ok(());
         }
         if packet::cause_of(header.switch_flags).is_some() {
             want.lost(now);
-            count(header.kind, counters, 1, |phase, n| phase.trimmed += n);
+            count(header.kind, counters, |phase| &mut phase.trimmed);
             return Ok(());
         }
         if !want.insert(header.slot, now) {
-            count(header.kind, counters, 1, |phase, n| phase.duplicates += n);
+            count(header.kind, counters, |phase| &mut phase.duplicates);
             return Ok(());
         }
         if header.host_flags.last {
             want.lost(now);
         }
-        count(header.kind, counters, 1, |phase, n| phase.in_time += n);
+        count(header.kind, counters, |phase| &mut phase.in_time);
         match header.kind {
             Kind::Scatter => {
                 let at = self.received_at(header.source, place);

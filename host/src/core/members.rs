@@ -43,10 +43,10 @@ struct Silence {
 }
 
 impl Members {
-    pub(super) fn new(ranks: u16) -> Self {
+    pub(super) fn new(ranks: u16, is_sealed: bool) -> Self {
         Self {
             heard: vec![0; ranks.into()],
-            progress: Progress::new(ranks),
+            progress: Progress::new(ranks, is_sealed),
             silent: BTreeMap::new(),
             started: 0,
             alone_for: Duration::ZERO,
@@ -221,7 +221,7 @@ mod tests {
     #[test]
     fn a_rank_without_packets_for_long_is_alone() {
         for (ms, operations) in [(1000, 10), (5000, 10), (100, 100)] {
-            let (mut members, mut now) = (Members::new(3), Time::ZERO);
+            let (mut members, mut now) = (Members::new(3, true), Time::ZERO);
             for ended in 0..operations {
                 assert_eq!(members.suspects_all(), ended >= SUSPECT_AFTER);
                 assert_eq!(members.is_alone(), None, "{ms} ms");
@@ -235,7 +235,7 @@ mod tests {
 
     #[test]
     fn silence_makes_suspect_and_one_packet_trusted() {
-        let (mut members, mut now) = (Members::new(3), Time::ZERO);
+        let (mut members, mut now) = (Members::new(3, true), Time::ZERO);
         for _ in 0..SUSPECT_AFTER {
             assert!(!members.is_suspected(1));
             let number = members.operation_starts();
@@ -257,7 +257,7 @@ mod tests {
 
     #[test]
     fn operations_side_by_side_hear_the_same_packets() {
-        let mut members = Members::new(2);
+        let mut members = Members::new(2, true);
         let end = Time::ZERO + ALONE_FOR * 2 / 3;
         let [first, second] = [(); 2].map(|()| members.operation_starts());
         members.heard_any(1);

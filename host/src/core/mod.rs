@@ -239,7 +239,7 @@ impl<V: ValueStore> Core<V> {
             timeouts: config.timeouts.policy(&config),
             deadline: None,
             started: VecDeque::new(),
-            members: Members::new(config.ranks),
+            members: Members::new(config.ranks, config.key.is_some()),
             weights: Weights::default(),
             checks: Checks::default(),
             recycler: config

@@ -1,13 +1,15 @@
 //! The steps that the other ranks have reached, as far as their packets show.
 //!
 //! A packet of a later step shows that its source has sent all of the earlier ones. In a job without a key
-//! anyone on the network can forge such a packet. So a packet moves its source by one step at most. A larger step
-//! is a claim: it counts once more packets of the source support it, and a packet of an earlier step refutes it.
+//! anyone on the network can forge such a packet. So a later step is a claim: it counts once enough packets of the
+//! source support it, and a packet of an earlier step refutes it. With a key, one packet suffices for the next step.
 
 use std::collections::BTreeMap;
 
-/// Packets that a claim needs for support, the first included.
+/// Packets that support the claim of a step after the next one, the first included.
 const SUPPORT: u8 = 4;
+/// The same for the next step: with a key, and without.
+const SUPPORT_OF_NEXT: [u8; 2] = [1, 2];
 /// Packets of earlier steps that refute a reached step, if no packet of that step is among them.
 const REFUTES: u8 = 4;
 
@@ -16,6 +18,8 @@ pub(super) struct Progress {
     /// By rank; [`NONE`] before its first packet.
     steps: Vec<u32>,
     claims: BTreeMap<u16, Claim>,
+    /// Packets that support the claim of the next step.
+    support_of_next: u8,
     /// Packets of claims that later packets have refuted, since the last call of [`Progress::take_refuted`].
     refuted: u64,
 }
@@ -34,10 +38,12 @@ struct Claim {
 }
 
 impl Progress {
-    pub(super) fn new(ranks: u16) -> Self {
+    pub(super) fn new(ranks: u16, is_sealed: bool) -> Self {
+        let [sealed, unsealed] = SUPPORT_OF_NEXT;
         Self {
             steps: vec![NONE; ranks.into()],
             claims: BTreeMap::new(),
+            support_of_next: if is_sealed { sealed } else { unsealed },
             refuted: 0,
         }
     }
@@ -91,12 +97,15 @@ impl Progress {
                 }
                 return true;
             }
-            _ if step <= next => true,
             _ => {
                 let supports = claim.support > 0 && step - claim.step <= 1;
                 claim.support = if supports { claim.support + 1 } else { 1 };
                 claim.step = step;
-                claim.support >= SUPPORT
+                let needed = match step <= next {
+                    true => self.support_of_next,
+                    false => SUPPORT,
+                };
+                claim.support >= needed
             }
         };
         match is_reached {
@@ -114,8 +123,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_packet_moves_one_step() {
-        let mut progress = Progress::new(1);
+    fn one_packet_moves_one_step_with_a_key() {
+        let mut progress = Progress::new(1, true);
         assert!(progress.heard(0, 0, None));
         assert!(progress.heard(0, 1, Some(0)));
         assert!(!progress.heard(0, 200, Some(1)));
@@ -126,8 +135,23 @@ mod tests {
     }
 
     #[test]
+    fn no_single_packet_moves_a_step_without_a_key() {
+        let mut progress = Progress::new(1, false);
+        assert!(!progress.heard(0, 0, None));
+        assert!(progress.heard(0, 0, None));
+        for _ in 0..100 {
+            assert!(!progress.heard(0, 1, Some(0)));
+            assert!(progress.heard(0, 0, Some(0)), "refutes the claim");
+        }
+        // One packet for each step suffices, too: it supports the claim of the step before.
+        assert!(!progress.heard(0, 1, Some(0)));
+        assert!(progress.heard(0, 2, Some(1)));
+        assert_eq!(progress.of(0), Some(2));
+    }
+
+    #[test]
     fn a_claim_needs_support_without_contradiction() {
-        let mut progress = Progress::new(1);
+        let mut progress = Progress::new(1, true);
         progress.heard(0, 5, Some(5));
         for _ in 0..100 {
             assert!(!progress.heard(0, 200, Some(5)));
@@ -145,7 +169,7 @@ mod tests {
 
     #[test]
     fn a_false_step_is_taken_back() {
-        let mut progress = Progress::new(1);
+        let mut progress = Progress::new(1, true);
         for _ in 0..SUPPORT {
             progress.heard(0, 50_000, Some(5));
         }

@@ -565,6 +565,35 @@ fn a_forged_step_far_ahead_changes_no_operation() {
 }
 
 #[test]
+fn a_forged_packet_of_the_next_step_ends_no_wait() {
+    let config = Config {
+        slot_bytes: 4 * SLOT,
+        ..config(4)
+    };
+    for kind in [Kind::Scatter, Kind::Gather] {
+        let mut network = Network::new(&config);
+        // Longer than a rank waits for packets that others may have overtaken.
+        network.faults = Box::new(move |header, _| match header.source {
+            1 => vec![config.t_b / 8],
+            _ => vec![Duration::ZERO],
+        });
+        for step in 0..20 {
+            let id = OperationId { step, bucket: 0 };
+            for (rank, values) in (0..).zip(powers(4, 300)) {
+                network.start_part(network.now, rank, (id, Part::Whole.into()), values);
+            }
+            network.inject(0, &far_ahead(&config, kind, step + 1));
+            while let Some(next) = network.next_event() {
+                for (rank, done) in network.advance(next) {
+                    let closed_by = done.outcome.closed_by;
+                    assert_eq!(closed_by, ClosedBy::Complete, "step {step}, rank {rank}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn a_trimmed_feedback_says_nothing_of_its_sender() {
     let config = Config {
         slot_bytes: 4 * SLOT,

@@ -8,7 +8,7 @@ use ultima_host::{
     Rotation, StartError, Time, Transmit,
 };
 use ultima_testing::per_run;
-use ultima_wire::Kind;
+use ultima_wire::{Key, Kind};
 
 const T_S: Duration = Duration::from_millis(12);
 const T_B: Duration = Duration::from_millis(20);
@@ -311,7 +311,11 @@ fn a_rank_without_packets_from_others_stops() {
 #[test]
 fn a_later_step_shows_that_a_source_is_past() {
     // Rank 1's packets of step 1 to rank 0 are lost, including the notices; its packets of step 2 are not.
-    let mut network = Network::new(&small_slots(2));
+    let sealed = Config {
+        key: Some(Key([7; 16])),
+        ..small_slots(2)
+    };
+    let mut network = Network::new(&sealed);
     network.faults = Box::new(|header, to| {
         if to == 0 && header.step == 1 {
             vec![]
@@ -325,7 +329,7 @@ fn a_later_step_shows_that_a_source_is_past() {
     network.cores[0]
         .start(now, id(1), values())
         .expect("starts");
-    let mut other = Network::new(&small_slots(2));
+    let mut other = Network::new(&sealed);
     other.faults = Box::new(|_, _| vec![]);
     let mut buf = vec![0; network.cores[0].max_datagram()];
     let peer = &mut other.cores[1];

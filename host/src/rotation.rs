@@ -107,13 +107,13 @@ pub(crate) struct Tour {
     width: u16,
     /// Slots of one owner that follow each other.
     run: u16,
-    /// Owners of the earlier rounds.
-    round: u16,
-    /// Owners of this round before the visited one. The owner is `source + 1 + round + passed`, modulo the
+    /// Number of owners in the earlier rounds.
+    earlier: u16,
+    /// Number of owners of this round before the visited one. The owner is `source + 1 + earlier + in_round`, modulo the
     /// ranks.
-    passed: u16,
+    in_round: u16,
     /// Slots of the visited owner's run so far.
-    visited: u16,
+    in_run: u16,
     /// By distance from the source, less one: the next position.
     positions: Vec<u32>,
 }
@@ -126,9 +126,9 @@ impl Tour {
         Self {
             width: incast,
             run,
-            round: 0,
-            passed: 0,
-            visited: 0,
+            earlier: 0,
+            in_round: 0,
+            in_run: 0,
             positions: vec![0; usize::from(ranks - 1)],
         }
     }
@@ -148,24 +148,24 @@ impl Tour {
         let others = self.positions.len() as u16;
         let (mut again, mut stalled) = (true, false);
         loop {
-            if self.round >= others {
+            if self.earlier >= others {
                 // Slots of stalled owners, or new ones.
                 if !std::mem::take(&mut again) {
                     return if stalled { Visit::Stalled } else { Visit::Done };
                 }
-                (self.round, stalled) = (0, false);
+                (self.earlier, stalled) = (0, false);
             }
-            let in_round = self.width.min(others - self.round);
+            let owners = self.width.min(others - self.earlier);
             let mut blocked = false;
             // The first owner comes again at the end: its run may be over.
-            for _ in 0..=in_round {
-                let distance = self.round + self.passed;
+            for _ in 0..=owners {
+                let distance = self.earlier + self.in_round;
                 let owner = (u32::from(source) + 1 + u32::from(distance)) % (u32::from(others) + 1);
                 let position = &mut self.positions[usize::from(distance)];
-                if self.visited < self.run && *position < slots(owner as u16) {
+                if self.in_run < self.run && *position < slots(owner as u16) {
                     match flow(owner as u16) {
                         Flow::Open => {
-                            self.visited += 1;
+                            self.in_run += 1;
                             *position += 1;
                             return Visit::Slot {
                                 owner: owner as u16,
@@ -176,14 +176,14 @@ impl Tour {
                         Flow::Stalled => stalled = true,
                     }
                 }
-                self.passed = (self.passed + 1) % in_round;
-                self.visited = 0;
+                self.in_round = (self.in_round + 1) % owners;
+                self.in_run = 0;
             }
             if blocked {
                 return Visit::Blocked;
             }
-            self.round += in_round;
-            self.passed = 0;
+            self.earlier += owners;
+            self.in_round = 0;
         }
     }
 }

@@ -70,7 +70,7 @@ pub struct LastPackets {
     /// The rank that sent it.
     pub contribution_from: Option<u16>,
     /// The same for the last counted contribution of any other rank than that one.
-    pub others_came: Option<Duration>,
+    pub others_last_came: Option<Duration>,
     /// The same for the last counted aggregate.
     pub aggregate_came: Option<Duration>,
 }
@@ -113,7 +113,7 @@ impl LastPackets {
     /// The rank whose contributions arrived last, and the time for which this rank waited for them alone: after it had
     /// sent its own, and received those of all others. None if that is no time.
     pub fn waited_for(&self) -> Option<(u16, Duration)> {
-        let others = self.others_came.max(self.contribution_sent)?;
+        let others = self.others_last_came.max(self.contribution_sent)?;
         let waited = self.contribution_came?.checked_sub(others)?;
         Some((self.contribution_from?, waited)).filter(|_| !waited.is_zero())
     }

@@ -1,4 +1,4 @@
-//! When a rank starts to send the messages of a stage.
+//! The time at which a rank starts to send the messages of a stage.
 
 use crate::clock::Ps;
 use crate::tail::Tail;

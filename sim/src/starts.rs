@@ -1,4 +1,4 @@
-//! When ranks start an operation: some compute longer than others.
+//! The times at which ranks start an operation: some compute longer than others.
 
 use std::time::Duration;
 

@@ -7,9 +7,9 @@ use crate::element;
 
 /// Bytes of a batch: two of the longest IPv4 packets, each a run of datagrams to one receiver.
 const BATCH: usize = 2 * 65_000;
-/// Values of a bucket from which on they stay there. The kernel copies a smaller one, which is in the cache, faster from a
-/// batch, where datagrams follow each other.
-const LARGE: usize = 1 << 20;
+/// Buckets of at least this many values are sent from where they are, by iovec. The kernel copies a smaller one, which is in the cache,
+/// faster from a batch, where datagrams follow each other.
+const ZERO_COPY_FROM: usize = 1 << 20;
 
 /// Datagrams to send, in order, from [`Core::poll_transmit`]. Values may stay in the operation's bucket. They are read there
 /// when the batch is sent.
@@ -25,7 +25,8 @@ pub struct Batch {
     datagrams: Vec<Queued>,
     /// Number of datagrams that were sent.
     sent: usize,
-    left_from: usize,
+    /// Values of buckets of at least this length are not copied into the batch.
+    zero_copy_from: usize,
 }
 
 /// A datagram of a batch.
@@ -57,18 +58,18 @@ impl Batch {
             total: 0,
             datagrams: Vec::new(),
             sent: 0,
-            left_from: LARGE,
+            zero_copy_from: ZERO_COPY_FROM,
         }
     }
 
-    /// Values of a bucket from which on they stay there.
-    pub(super) fn left_from(&self) -> usize {
-        self.left_from
+    /// The least values of a bucket whose values are not copied into the batch.
+    pub(super) fn zero_copy_from(&self) -> usize {
+        self.zero_copy_from
     }
 
-    /// Has the values of all buckets stay there, or only those of large ones, for later datagrams.
-    pub(crate) fn leave_all(&mut self, all: bool) {
-        self.left_from = if all { 0 } else { LARGE };
+    /// From now on, no values are copied into the batch, or only those of small buckets.
+    pub(crate) fn zero_copy_always(&mut self, always: bool) {
+        self.zero_copy_from = if always { 0 } else { ZERO_COPY_FROM };
     }
 
     /// True if all datagrams were sent.
@@ -277,7 +278,7 @@ mod tests {
         let (mut core, mut other) = (core(key, element, len), core(key, element, len));
         let mut buf = vec![0; other.max_datagram()];
         let mut batch = Batch::new(core.max_datagram());
-        batch.leave_all(all);
+        batch.zero_copy_always(all);
         let mut count = 0;
         loop {
             core.poll_transmit(Time::ZERO, &mut batch);

@@ -451,7 +451,7 @@ impl<V: ValueStore> Core<V> {
             self.credit.left(rank);
             for operation in &mut self.operations {
                 operation.give_up_silent(rank);
-                operation.outbox_mut().release_held();
+                operation.outbox_mut().retry_held();
             }
             self.exact.left(rank);
         }

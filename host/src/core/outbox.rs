@@ -60,7 +60,7 @@ pub(super) struct Outbox {
     /// No GATHER is sent earlier than this.
     gather_from: Time,
     /// The delay of the first GATHER after its slot closes.
-    hold: Option<Hold>,
+    turn_delay: Option<TurnDelay>,
     /// GATHER packets that were not sent, of slots that have closed or not.
     gather_left: u64,
     own_slots: u32,
@@ -82,7 +82,7 @@ pub(super) enum Held {
 }
 
 /// An owner's turn, until its first slot closes.
-struct Hold {
+struct TurnDelay {
     turn: Duration,
     ready_by: Time,
 }
@@ -178,7 +178,7 @@ impl Outbox {
             },
             gather_began: 0,
             gather_from: now,
-            hold: None,
+            turn_delay: None,
             gather_left: counters.gather.slots,
             own_slots,
             held: None,
@@ -204,10 +204,10 @@ impl Outbox {
     /// Adds a closed slot. The shard's last slot may be shorter, so the group gets it first: at the end it would
     /// leave links idle between owners that take turns.
     pub(super) fn push(&mut self, closed: Closed, now: Time) {
-        if let Some(hold) = self.hold.take()
-            && now <= hold.ready_by
+        if let Some(delay) = self.turn_delay.take()
+            && now <= delay.ready_by
         {
-            self.gather_from = now + hold.turn;
+            self.gather_from = now + delay.turn;
         }
         self.held = None;
         if self.gather_to == Gather::Multicast && closed.slot + 1 == self.own_slots {
@@ -248,7 +248,7 @@ impl Outbox {
     }
 
     /// Notes that a receiver may have room again.
-    pub(super) fn release_held(&mut self) {
+    pub(super) fn retry_held(&mut self) {
         self.held = None;
     }
 
@@ -259,18 +259,18 @@ impl Outbox {
 
     /// Delays the first GATHER by `turn`: from now if a slot is closed, else from when the first slot closes,
     /// which is at the same time at other owners. If that takes more than `at_most`, there is no delay.
-    pub(super) fn hold_gather(&mut self, now: Time, turn: Duration, at_most: Duration) {
+    pub(super) fn delay_gather(&mut self, now: Time, turn: Duration, at_most: Duration) {
         if self.gather_ready() == 0 {
             let ready_by = now + at_most;
-            self.hold = Some(Hold { turn, ready_by });
+            self.turn_delay = Some(TurnDelay { turn, ready_by });
         } else {
             self.gather_from = now + turn;
         }
     }
 
     /// Ends delays because the operation ended: the next step's packets must not overtake waiting ones.
-    pub(super) fn release(&mut self) {
-        self.hold = None;
+    pub(super) fn end_turn_delay(&mut self) {
+        self.turn_delay = None;
         self.gather_from = Time::ZERO;
     }
 

@@ -180,7 +180,7 @@ pub(super) struct Order {
     window: Window,
     /// By rank. Empty until a packet is given up, where no rank waits.
     overtaken: Vec<Overtaken>,
-    /// Ranks with an [`Overtaken::due`], in the order of these times.
+    /// Ranks with an [`Overtaken::waiting`], in the order of the ends of their timers.
     due: VecDeque<(Time, u16)>,
     /// The longest time between a packet and an earlier one that arrived after it.
     longest: Duration,
@@ -206,21 +206,21 @@ struct Gap {
 #[derive(Clone, Copy, Debug, Default)]
 struct Overtaken {
     /// Given up, unless they have arrived.
-    lost: Before,
-    /// Will be given up.
-    due: Before,
-    /// Will be due.
-    next: Before,
-    /// Arrival of the packet that shows the end of `next`.
-    until: Time,
-    /// In a burst, `since` of `next` is much earlier.
+    given_up: Before,
+    /// Given up when the source's first timer ends.
+    waiting: Before,
+    /// These wait for the second timer, once the first has ended.
+    queued: Before,
+    /// Arrival of the packet that shows the end of `queued`.
+    queued_at: Time,
+    /// In a burst, `since` of `queued` is much earlier.
     gap: Option<Gap>,
 }
 
 impl Overtaken {
     /// The end of the positions that were overtaken.
     fn end(&self) -> u32 {
-        self.lost.end.max(self.due.end).max(self.next.end)
+        self.given_up.end.max(self.waiting.end).max(self.queued.end)
     }
 
     /// The time at which the packet at `position` was overtaken, or earlier.
@@ -230,7 +230,7 @@ impl Overtaken {
             .filter(|gap| gap.start <= position && position < self.end());
         let of_gap = gap.map(|gap| gap.since);
         of_gap.or_else(|| {
-            let parts = [self.lost, self.due, self.next];
+            let parts = [self.given_up, self.waiting, self.queued];
             let part = parts.into_iter().find(|before| position < before.end);
             part.map(|before| before.since)
         })
@@ -295,9 +295,9 @@ impl Order {
         let overtaken = &mut self.overtaken[usize::from(rank)];
         let start = overtaken.end();
         let Overtaken {
-            due,
-            next,
-            until,
+            waiting,
+            queued,
+            queued_at,
             gap,
             ..
         } = overtaken;
@@ -306,14 +306,14 @@ impl Order {
             if is_missing(start..end) {
                 *gap = Some(Gap { since: now, start });
             }
-            if due.end == 0 {
-                *due = before;
+            if waiting.end == 0 {
+                *waiting = before;
                 self.arm(now, rank);
             } else {
-                if next.end == 0 {
-                    *next = before;
+                if queued.end == 0 {
+                    *queued = before;
                 }
-                (next.end, *until) = (end, now);
+                (queued.end, *queued_at) = (end, now);
             }
         }
         false
@@ -324,7 +324,7 @@ impl Order {
         self.keep();
         let Range { start, end } = positions;
         let overtaken = &mut self.overtaken[usize::from(rank)];
-        overtaken.lost = Before { since: now, end };
+        overtaken.given_up = Before { since: now, end };
         overtaken.gap = Some(Gap { since: now, start });
     }
 
@@ -346,13 +346,16 @@ impl Order {
         let (_, rank) = self.due.pop_front()?;
         let overtaken = &mut self.overtaken[usize::from(rank)];
         let Overtaken {
-            lost, due, next, ..
+            given_up,
+            waiting,
+            queued,
+            queued_at,
+            ..
         } = overtaken;
-        *lost = std::mem::replace(due, std::mem::take(next));
-        let end = lost.end;
-        if due.end > 0 {
-            let until = overtaken.until;
-            self.arm(until, rank);
+        *given_up = std::mem::replace(waiting, std::mem::take(queued));
+        let (end, armed_at) = (given_up.end, *queued_at);
+        if waiting.end > 0 {
+            self.arm(armed_at, rank);
         }
         Some(Lost { rank, before: end })
     }

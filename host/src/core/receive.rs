@@ -101,7 +101,7 @@ impl<V: ValueStore> Core<V> {
         } else if (self.members).heard(header.source, step, self.newest_step) {
             for operation in self.operations.iter_mut().filter(|o| o.id.step < step) {
                 operation.source_is_past(now, header.source);
-                operation.is_behind(now);
+                operation.catch_up(now);
             }
         }
         let refuted = self.members.take_refuted();
@@ -130,9 +130,9 @@ impl<V: ValueStore> Core<V> {
             self.totals.control_received += 1;
             if self.credit.heard(now, header.source, message) {
                 for operation in &mut self.operations {
-                    operation.outbox_mut().release_held();
+                    operation.outbox_mut().retry_held();
                 }
-                self.exact.release_held();
+                self.exact.retry_held();
                 if let Some(recycler) = &mut self.recycler {
                     recycler.store.release();
                 }

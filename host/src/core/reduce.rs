@@ -57,9 +57,9 @@ pub(super) struct Reduce {
     open: u32,
     /// Open slots that wait for no contribution: derived. The last one closes first.
     ready: Vec<u32>,
-    /// By source: no contribution at an earlier position is outstanding. Derived, but no further than the last packet that
-    /// overtook others.
-    passed: Vec<u32>,
+    /// By source: all contributions at earlier positions have arrived or were given up. Derived, but no further than the last
+    /// packet that overtook others.
+    given_up_before: Vec<u32>,
     pub(super) order: Order,
     ending: Ending,
     /// Sources of contributions that were overdue when their slot closed. They may be lost for another cause since then.
@@ -95,8 +95,8 @@ impl Reduce {
         let open = Slot::Open { awaited: ranks - 1 };
         self.slots.resize(slots as usize, open);
         self.open = slots;
-        self.passed.clear();
-        self.passed.resize(ranks.into(), 0);
+        self.given_up_before.clear();
+        self.given_up_before.resize(ranks.into(), 0);
         self.order.reset(ranks, config.reorder);
         self.overdue.reset(ranks.into());
         self.ending.reset(ranks);
@@ -279,13 +279,13 @@ impl Reduce {
     /// Gives up overtaken contributions whose time is over.
     pub(super) fn expire(&mut self, now: Time) {
         while let Some(lost) = self.order.take(now) {
-            self.passes(lost.rank, lost.before, Sign::LaterPacket);
+            self.give_up_before(lost.rank, lost.before, Sign::LaterPacket);
         }
     }
 
     /// Gives up `source` because it was silent for too long.
     pub(super) fn give_up_silent(&mut self, source: u16) {
-        self.passes(source, self.slots(), Sign::Silence);
+        self.give_up_before(source, self.slots(), Sign::Silence);
     }
 
     /// Closes the next slot with nothing outstanding.
@@ -358,22 +358,22 @@ impl Reduce {
             })
         };
         if self.order.overtakes(now, source, end, is_missing) {
-            let positions = self.passed[usize::from(source)]..end;
-            if self.passes(source, end, Sign::LaterPacket) {
+            let positions = self.given_up_before[usize::from(source)]..end;
+            if self.give_up_before(source, end, Sign::LaterPacket) {
                 self.order.gave_up(now, source, positions);
             }
         }
     }
 
     /// Notes `sign` of every missing position of `source` before `end`. Returns true if that ends the wait for one.
-    fn passes(&mut self, source: u16, end: u32, sign: Sign) -> bool {
-        let passed = self.passed[usize::from(source)];
+    fn give_up_before(&mut self, source: u16, end: u32, sign: Sign) -> bool {
+        let from = self.given_up_before[usize::from(source)];
         let mut ends_wait = false;
-        for position in passed..end {
+        for position in from..end {
             let slot = self.rotations.of(source).slot(position, self.slots());
             ends_wait |= self.note(slot, source, sign).ends_wait;
         }
-        self.passed[usize::from(source)] = passed.max(end);
+        self.given_up_before[usize::from(source)] = from.max(end);
         if end >= self.slots() {
             self.ending.insert(source);
         }
@@ -412,7 +412,7 @@ impl Reduce {
         }
         assert_eq!(self.open, open);
         for source in others() {
-            for position in 0..self.passed[usize::from(source)] {
+            for position in 0..self.given_up_before[usize::from(source)] {
                 let slot = self.rotations.of(source).slot(position, self.slots());
                 let state = self.states.of(self.bit(slot, source));
                 assert_ne!(state, State::Outstanding, "slot {slot} of {source}");

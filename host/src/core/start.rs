@@ -241,7 +241,7 @@ impl<V: ValueStore> Core<V> {
         {
             for operation in self.operations.iter_mut().filter(|o| o.id == id) {
                 operation.all_sent(now, rank);
-                operation.is_behind(now);
+                operation.catch_up(now);
             }
         }
         self.close_complete(now);

@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_ends_the_wait_if_headers_are_answers() {
+    fn a_header_without_payload_ends_the_wait_but_with_timeout_only() {
         for (loss_detection, expected) in [
             (LossDetection::TimeoutOnly, [false, true]),
             (LossDetection::Trimmed, [true, false]),

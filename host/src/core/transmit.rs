@@ -36,7 +36,7 @@ impl<V: ValueStore> Core<V> {
     /// datagrams are sealed. The seal does not cover the packet number, which links assign.
     pub fn poll_transmit(&mut self, now: Time, batch: &mut Batch) {
         self.retire(now);
-        let least = batch.left_from();
+        let least = batch.zero_copy_from();
         while batch.room().len() >= SHORTEST
             && let Some((transmit, values)) = self.transmit(now, batch.room(), Some(least))
         {
@@ -66,14 +66,14 @@ impl<V: ValueStore> Core<V> {
         in_core(&self.operations, values)
     }
 
-    /// Writes the next datagram to the front of `buf`. Values of a bucket of at least `left_from` may stay where they are.
+    /// Writes the next datagram to the front of `buf`. Values of a bucket of at least `zero_copy_from` may stay where they are.
     fn transmit(
         &mut self,
         now: Time,
         buf: &mut [u8],
-        left_from: Option<usize>,
+        zero_copy_from: Option<usize>,
     ) -> Option<(Transmit, Option<InCore>)> {
-        let (transmit, values) = self.write_next(now, buf, left_from)?;
+        let (transmit, values) = self.write_next(now, buf, zero_copy_from)?;
         if let Some(sealer) = &mut self.sealer {
             match &values {
                 Some(values) => {
@@ -91,7 +91,7 @@ impl<V: ValueStore> Core<V> {
         &mut self,
         now: Time,
         buf: &mut [u8],
-        left_from: Option<usize>,
+        zero_copy_from: Option<usize>,
     ) -> Option<(Transmit, Option<InCore>)> {
         let whole = |transmit| (transmit, None);
         if let Some(transmit) = self.transmit_credit(now, buf, false) {
@@ -147,7 +147,7 @@ impl<V: ValueStore> Core<V> {
             };
             let kind = outgoing.packet.kind;
             // Half an operation may end while its packets leave.
-            let stays = left_from.is_some_and(|least| operation_len >= least)
+            let stays = zero_copy_from.is_some_and(|least| operation_len >= least)
                 && part == Part::Whole
                 && counted.is_empty()
                 && !outgoing.range.is_empty()
@@ -285,7 +285,7 @@ impl<V: ValueStore> Core<V> {
             let turn = congestion.pacer.time(before);
             // Contributions stay in queues for the target time, or twice that. A longer wait is for a rank.
             let at_most = congestion.scale.target * 2;
-            operation.outbox_mut().hold_gather(now, turn, at_most);
+            operation.outbox_mut().delay_gather(now, turn, at_most);
         }
     }
 

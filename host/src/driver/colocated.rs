@@ -38,8 +38,8 @@ const CALLS: u32 = 16;
 /// The time for which a rank lets other threads run before it sleeps: often those of the ranks that it waits for. To sleep and to be woken
 /// takes a core as long as the copies of several packets.
 pub(super) const YIELD: Duration = Duration::from_micros(30);
-/// The most batches that are handled before a packet that may be newer.
-const OLDER: usize = 64;
+/// The most batches that are read from each queue before a packet of a socket is handled.
+const MAX_QUEUE_BATCHES: usize = 64;
 
 /// Connections of one rank.
 pub(super) struct Colocated {
@@ -464,11 +464,11 @@ fn read_offer(connection: &OwnedFd) -> nix::Result<(Offer, OwnedFd)> {
     }
 }
 
-/// Reads all queues, up to [`OLDER`] batches of each. A rank sends its packets for one rank before those for the group: where one
+/// Reads all queues, up to [`MAX_QUEUE_BATCHES`] batches of each. A rank sends its packets for one rank before those for the group: where one
 /// of the group has come through a switch, these are in its queue.
 fn drain(ranks: &mut [Rank], handle: &mut dyn FnMut(&[u8])) {
     for rank in ranks.iter_mut().filter(|rank| rank.uses_queue()) {
-        for _ in 0..OLDER {
+        for _ in 0..MAX_QUEUE_BATCHES {
             if !rank.read(handle) {
                 break;
             }
@@ -504,7 +504,7 @@ impl Rank {
             return Ok(false);
         }
         if std::mem::take(&mut incoming.is_new) {
-            for _ in 0..OLDER {
+            for _ in 0..MAX_QUEUE_BATCHES {
                 if !inbox.receive(&mut |_| {}, handle)? {
                     break;
                 }

@@ -129,8 +129,9 @@ fn forbid_fragments(socket: &UdpSocket) {
     };
 }
 
-/// Handles what has come from elsewhere with the function that it is given.
-pub(super) type Older<'a> = dyn FnMut(&mut dyn FnMut(&[u8])) + 'a;
+/// Reads the queues of shared memory until they are empty, and handles what they had with the function that it is given. Runs before
+/// datagrams that were read from a socket are handled: those may be newer.
+pub(super) type DrainQueues<'a> = dyn FnMut(&mut dyn FnMut(&[u8])) + 'a;
 
 /// A rank's sockets, and a buffer for what they receive.
 pub(super) struct Inbox {
@@ -187,10 +188,10 @@ impl Inbox {
 
     /// Receives a batch from each socket that has datagrams. Returns false if none has. Packets of one source are
     /// handled in their order: those that came before its socket was connected are in the first, which is emptied once before
-    /// the others are read. `older` handles packets of other paths that may have been sent before a batch, which has been read.
+    /// the others are read. `drain_queues` handles packets of other paths that may have been sent before a batch, which has been read.
     pub(super) fn receive(
         &mut self,
-        older: &mut Older<'_>,
+        drain_queues: &mut DrainQueues<'_>,
         handle: &mut dyn FnMut(&[u8]),
     ) -> Result<bool, LinkError> {
         let Self {
@@ -203,7 +204,7 @@ impl Inbox {
             let mut runs = [Run::default(); BATCH];
             let count = read(socket, came, &mut runs)?;
             if count > 0 {
-                older(handle);
+                drain_queues(handle);
             }
             handle_runs(came, &runs[..count], handle);
             Ok::<bool, LinkError>(count > 0)

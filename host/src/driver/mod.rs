@@ -24,7 +24,7 @@ pub(crate) trait Link {
     /// Sends a batch of the core's. Returns false if part of it must wait, for another call.
     fn send(&mut self, batch: &mut Batch, core: &Core) -> Result<bool, LinkError>;
 
-    /// True if it copies each datagram, so that a copy in the batch would be another one.
+    /// True if the link copies each datagram itself, as into shared memory. Then the batch needs no copy of the values.
     fn copies(&self) -> bool;
 
     /// Receives a batch. Returns false if there was none.

@@ -410,7 +410,7 @@ impl<L: Link> DataThread<L> {
     fn transmit(&mut self) -> Result<Sent, LinkError> {
         if self.batch.is_empty() {
             let now = self.now();
-            self.batch.leave_all(self.link.copies());
+            self.batch.zero_copy_always(self.link.copies());
             self.core.poll_transmit(now, &mut self.batch);
         }
         let any = !self.batch.is_empty();

@@ -52,9 +52,10 @@ pub(super) struct CauseAware {
     buckets: Buckets<Bucket>,
     /// By rank: the share of recent steps in which it was overdue.
     overdue: Vec<f32>,
-    /// The current step, and the ranks that were overdue in it.
+    /// The current step.
     step: u32,
-    now: Bits,
+    /// Ranks that were overdue in it.
+    overdue_now: Bits,
 }
 
 struct Bucket {
@@ -88,8 +89,8 @@ impl Times {
 
 impl CauseAware {
     pub(super) fn new(limits: Bounds, slack: Duration, ranks: u16) -> Self {
-        let mut now = Bits::default();
-        now.reset(ranks.into());
+        let mut overdue_now = Bits::default();
+        overdue_now.reset(ranks.into());
         Self {
             limits: Bounds {
                 // Without slack, bounds are too short to cost another step.
@@ -101,7 +102,7 @@ impl CauseAware {
             buckets: Buckets::default(),
             overdue: vec![0.0; ranks.into()],
             step: 0,
-            now,
+            overdue_now,
         }
     }
 }
@@ -160,7 +161,7 @@ impl CauseAware {
     fn step_ended(&mut self) {
         for (rank, share) in self.overdue.iter_mut().enumerate() {
             let was_often = *share > OVERDUE_OFTEN;
-            let overdue = f32::from(u8::from(self.now.remove(rank)));
+            let overdue = f32::from(u8::from(self.overdue_now.remove(rank)));
             *share += (overdue - *share) / OVERDUE_WINDOW;
             if *share > OVERDUE_OFTEN && !was_often {
                 // The measurements of the others include its effect, so they are reset; twice, because the
@@ -239,7 +240,7 @@ impl Policy for CauseAware {
             self.step = ended.step;
         }
         for rank in (0..self.ranks).filter(|rank| (ended.overdue)(*rank)) {
-            self.now.insert(rank.into());
+            self.overdue_now.insert(rank.into());
         }
     }
 }

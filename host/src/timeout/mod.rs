@@ -185,10 +185,10 @@ impl Bounds {
         }
     }
 
-    /// How long this rank still waits for contributions, and in all, once another rank has started a later step. There the
-    /// other rank waits for this one's contributions for t_S, and then for its aggregates. A rank that waited for longer
-    /// would miss that step too, for packets of a stopped rank that some have and others never get.
-    pub(crate) fn behind(&self) -> Option<[Duration; 2]> {
+    /// How long this rank still waits for contributions, and in all, once another rank has started a later step. In that step
+    /// the other rank waits for this one's contributions for t_S, and then for its aggregates. If this rank waited longer, it
+    /// would miss that step, too. It may wait for packets of a stopped rank, which some ranks have and others never get.
+    pub(crate) fn catch_up(&self) -> Option<[Duration; 2]> {
         let most = self.t_s.min(self.t_b - self.t_s);
         self.catches_up.then(|| [most / 2, most * 3 / 4])
     }

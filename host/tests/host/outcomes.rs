@@ -145,7 +145,7 @@ fn an_outcome_says_when_its_phases_last_packets_passed() {
     assert_eq!(last.contribution_sent, Some(Duration::ZERO));
     assert_eq!(last.contribution_came, Some(late + delay));
     assert_eq!(last.contribution_from, Some(2));
-    assert_eq!(last.others_came, Some(delay));
+    assert_eq!(last.others_last_came, Some(delay));
     assert_eq!(outcomes[0].shard_duration, late + delay);
     assert_eq!(last.aggregate_came, Some(outcomes[0].duration));
     // The others' packets had arrived before rank 2 started.

@@ -58,10 +58,10 @@ pub(super) struct Sent {
 
 impl ExactOperations {
     /// Notes that a receiver may have room again.
-    pub(super) fn release_held(&mut self) {
+    pub(super) fn retry_held(&mut self) {
         self.operations
             .iter_mut()
-            .for_each(ExactOperation::release_held);
+            .for_each(ExactOperation::retry_held);
     }
 
     /// True if there is no operation.

@@ -33,7 +33,7 @@ impl<V: ValueStore> Operation<V> {
             shard_duration,
         } = waiting;
         self.outbox.stop_scatter(now);
-        self.outbox.release();
+        self.outbox.end_turn_delay();
         let unsent = self.outbox.unsent();
         let mut result = (self.bucket).end(unsent.map(|slot| self.layout.slot(rank, slot)));
         let missing = collect.zero_missing(&self.layout, rank, &mut result);

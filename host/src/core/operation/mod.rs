@@ -149,13 +149,13 @@ impl<V: ValueStore> Operation<V> {
             }),
         };
         if part == Part::Gather {
-            operation.give(config, now);
+            operation.queue_own_shard(config, now);
         }
         operation
     }
 
-    /// Makes this rank's given shard, rounded as others will read it, ready to send.
-    fn give(&mut self, config: &Config, now: Time) {
+    /// For [`Part::Gather`]: rounds this rank's shard as others will read it, and queues it for sending.
+    fn queue_own_shard(&mut self, config: &Config, now: Time) {
         let Config { rank, ranks, .. } = *config;
         let shard = self.layout.shard(rank);
         config
@@ -217,9 +217,9 @@ impl<V: ValueStore> Operation<V> {
         }
     }
 
-    /// Notes that another rank has started a later step.
-    pub(super) fn is_behind(&mut self, now: Time) {
-        if let Some([flush, end]) = self.bounds.behind().filter(|_| !self.knows_behind) {
+    /// Shortens this operation's bounds, because another rank has started a later step.
+    pub(super) fn catch_up(&mut self, now: Time) {
+        if let Some([flush, end]) = self.bounds.catch_up().filter(|_| !self.knows_behind) {
             self.knows_behind = true;
             self.flush_at = self.flush_at.min(now + flush);
             self.deadline = self.deadline.min(now + end);

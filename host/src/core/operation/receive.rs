@@ -172,7 +172,7 @@ impl<V: ValueStore> Operation<V> {
             sums.take(&waiting.reduce, packet, payload, &range, bucket);
             let last = &mut self.last;
             if last.contribution_from != Some(packet.source) {
-                last.others_came = last.contribution_came;
+                last.others_last_came = last.contribution_came;
                 last.contribution_from = Some(packet.source);
             }
             last.contribution_came = Some(packet.at.since(self.started));

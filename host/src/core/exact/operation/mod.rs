@@ -308,7 +308,7 @@ impl ExactOperation {
     }
 
     /// Notes that a receiver may have room again, or that another packet is to be sent.
-    pub(super) fn release_held(&mut self) {
+    pub(super) fn retry_held(&mut self) {
         self.held = false;
     }
 

@@ -1,5 +1,6 @@
 //! Continues watches and requests when a controller fails: at the next leader, or when the only controller is back.
 
+use std::cell::RefCell;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -75,12 +76,21 @@ async fn again<T>(
         return Err(why);
     }
     eprintln!("warning: lost the connection to the controller; {what}");
+    // If an attempt hangs until the end, the error of the one before says more.
+    let why = RefCell::new(why);
+    let attempt = || async {
+        begin()
+            .await
+            .map_err(|error| *why.borrow_mut() = error.into())
+    };
     let pauses = ConstantBuilder::new().with_delay(PAUSE).without_max_times();
-    let begun = (|| async { begin().await.map_err(anyhow::Error::from) }).retry(pauses);
-    let begun = begun.when(|error| is_lost(error) && Instant::now() < end);
-    timeout_at(end, begun.into_future())
-        .await
-        .unwrap_or(Err(why))
+    let begun = attempt.retry(pauses);
+    let begun = begun.when(|()| is_lost(&why.borrow()) && Instant::now() < end);
+    let begun = timeout_at(end, begun.into_future()).await;
+    match begun {
+        Ok(Ok(begun)) => Ok(begun),
+        _ => Err(why.into_inner()),
+    }
 }
 
 /// True if the controller is gone or leads no more. One that refuses a request because a switch or etcd is away answers.
@@ -136,6 +146,25 @@ mod tests {
         // The first request has taken all the time.
         ask(end).await;
         assert_eq!(count.get(), 1);
+    }
+
+    #[tokio::test]
+    async fn the_last_error_counts_even_if_the_next_attempt_hangs() {
+        let count = Cell::new(0);
+        let end = Instant::now() + 2 * PAUSE;
+        let asked = again(LOOKS, no_answer().into(), end, async || {
+            count.set(count.get() + 1);
+            match count.get() {
+                1 => Err(ClientError::NoneAnswers {
+                    addresses: "a,b".to_owned(),
+                    reason: "refused".to_owned(),
+                }),
+                _ => pending::<Result<(), _>>().await,
+            }
+        });
+        let error = asked.await.unwrap_err().to_string();
+        assert!(error.starts_with("no controller at a,b answers"), "{error}");
+        assert_eq!(count.get(), 2);
     }
 
     #[tokio::test]

@@ -8,7 +8,7 @@ use crate::exact::{Exact, ExactOutcome};
 use crate::operation::OperationId;
 use crate::spans;
 
-use super::{Collective, Ended, Error, Place, UnderWay};
+use super::{Collective, EndedOperation, Error, Place, UnderWay};
 
 impl Collective {
     /// Replaces `values` by their exact mean over all ranks, with the same bits on every rank. It waits up to
@@ -127,8 +127,8 @@ impl Collective {
         let (UnderWay { span, .. }, ended) = self.await_end(at)?;
         let _entered = span.enter();
         match ended? {
-            Ended::Exact(ended) => Ok((*ended)?),
-            Ended::Bounded { .. } => Err(Error::NotStarted(id)),
+            EndedOperation::Exact(ended) => Ok((*ended)?),
+            EndedOperation::Bounded { .. } => Err(Error::NotStarted(id)),
         }
     }
 }

@@ -57,7 +57,7 @@ struct UnderWay {
     coding: Coding,
     span: tracing::Span,
     place: Place,
-    ended: Option<Result<Ended, StartError>>,
+    ended: Option<Result<EndedOperation, StartError>>,
 }
 
 /// The place of an operation's result.
@@ -72,7 +72,7 @@ enum Place {
     Network,
 }
 
-enum Ended {
+enum EndedOperation {
     Bounded {
         outcome: Box<Outcome>,
         result: Values,
@@ -347,7 +347,7 @@ impl Collective {
         }
         let (UnderWay { coding, span, .. }, ended) = self.await_end(at)?;
         let _entered = span.enter();
-        let Ended::Bounded {
+        let EndedOperation::Bounded {
             outcome,
             result,
             corrections,
@@ -375,7 +375,7 @@ impl Collective {
         let at = self.position(id)?;
         let (UnderWay { span, .. }, ended) = self.await_end(at)?;
         let _entered = span.enter();
-        let Ended::Bounded {
+        let EndedOperation::Bounded {
             outcome, result, ..
         } = ended?
         else {
@@ -401,7 +401,10 @@ impl Collective {
     }
 
     /// Waits until the operation at index `at` has ended, and removes it.
-    fn await_end(&mut self, at: usize) -> Result<(UnderWay, Result<Ended, StartError>), LinkError> {
+    fn await_end(
+        &mut self,
+        at: usize,
+    ) -> Result<(UnderWay, Result<EndedOperation, StartError>), LinkError> {
         loop {
             if let Some(ended) = self.under_way[at].ended.take() {
                 return Ok((self.under_way.remove(at), ended));
@@ -463,14 +466,14 @@ impl Collective {
                 corrections,
             } => {
                 let id = outcome.id;
-                let ended = Ended::Bounded {
+                let ended = EndedOperation::Bounded {
                     outcome,
                     result,
                     corrections,
                 };
                 (id, Ok(ended))
             }
-            Reply::Exact { id, ended } => (id, Ok(Ended::Exact(ended))),
+            Reply::Exact { id, ended } => (id, Ok(EndedOperation::Exact(ended))),
             Reply::Refused(error) => (error.id(), Err(error)),
             reply => return Some(reply),
         };

@@ -14,7 +14,7 @@ use crate::recycling::Known;
 use crate::time::Time;
 use crate::values::ValueStore;
 
-use super::overtaking::{Order, Packet};
+use super::overtaking::{DataPacket, Order};
 use super::reduce::{Acceptance, CHECKED};
 use super::states::{Arrival, Change, Ending, Sign, State, States};
 
@@ -214,7 +214,7 @@ impl Collect {
     }
 
     /// Aggregates of the owners but `rank` that did not arrive, from each owner's last slot on.
-    pub(super) fn missing(&self, rank: u16) -> impl Iterator<Item = Packet> + '_ {
+    pub(super) fn missing(&self, rank: u16) -> impl Iterator<Item = DataPacket> + '_ {
         let owners = (0..self.ranks).filter(move |owner| *owner != rank);
         let all = owners.flat_map(|owner| {
             let slots = 0..self.of(owner).len() as u32;

@@ -13,13 +13,13 @@ const PREFIX: usize = 2 + 8;
 /// Whole datagrams by operation, in the order of arrival; bounded in operations and bytes.
 pub(super) struct Early {
     bounds: EarlyBounds,
-    kept: Vec<Kept>,
+    kept: Vec<EarlyOperation>,
     bytes: usize,
     /// Two buffers at most. In a long run each becomes as long as the operation with the most bytes needs, or twice that.
     spare: Vec<Vec<u8>>,
 }
 
-struct Kept {
+struct EarlyOperation {
     id: OperationId,
     /// For each datagram: its length (two bytes), the arrival time (eight bytes), its bytes.
     datagrams: Vec<u8>,
@@ -88,7 +88,7 @@ impl Early {
             self.recycle(dropped.datagrams);
         }
         let datagrams = self.spare.pop().unwrap_or_default();
-        self.kept.push(Kept {
+        self.kept.push(EarlyOperation {
             id,
             datagrams,
             scatter: 0,
@@ -114,7 +114,7 @@ impl Early {
         }
     }
 
-    fn remove(&mut self, at: usize) -> Kept {
+    fn remove(&mut self, at: usize) -> EarlyOperation {
         let kept = self.kept.swap_remove(at);
         self.bytes -= kept.datagrams.len();
         kept

@@ -54,11 +54,11 @@ struct GaveUp {
     ended: Time,
     /// The time that it had waited for the packets, or less.
     waited: Duration,
-    missing: Vec<Packet>,
+    missing: Vec<DataPacket>,
 }
 
 /// The kind, source and slot of a data packet.
-pub(super) type Packet = (Kind, u16, u32);
+pub(super) type DataPacket = (Kind, u16, u32);
 
 /// The time that an operation waits for overtaken packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -135,7 +135,7 @@ impl Reordering {
         id: OperationId,
         ended: Time,
         waited: Duration,
-        missing: impl Iterator<Item = Packet>,
+        missing: impl Iterator<Item = DataPacket>,
     ) {
         self.gave_up = Some(GaveUp {
             id,

@@ -11,7 +11,7 @@ use crate::values::ValueStore;
 
 use super::operation::Received;
 use super::packet;
-use super::replay::Arrival;
+use super::replay::Novelty;
 use super::{Core, Event, OperationId, early, operation_of};
 
 impl<V: ValueStore> Core<V> {
@@ -30,12 +30,12 @@ impl<V: ValueStore> Core<V> {
         let may_start = self.may_start(id);
         let arrival = self.replays.arrival(&header, !is_current && !may_start);
         // An operation in progress tells copies from packets itself: a copy may lack the payload, which the tag does not cover.
-        if arrival == Arrival::Repeated && !is_current {
+        if arrival == Novelty::Repeated && !is_current {
             return self.totals.rejected.count(Rejection::Repeated);
         }
         // A copy must not count as a sign of its source, or as a measurement.
-        let is_new = arrival == Arrival::New;
-        if is_new || (is_current && arrival == Arrival::Old) {
+        let is_new = arrival == Novelty::New;
+        if is_new || (is_current && arrival == Novelty::Old) {
             let is_proven = match self.sealer {
                 Some(_) => is_new,
                 None => is_current || may_start,

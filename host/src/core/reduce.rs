@@ -13,7 +13,7 @@ use crate::rotation::Rotations;
 use crate::stats::ClosedBy;
 use crate::time::Time;
 
-use super::overtaking::{Order, Packet};
+use super::overtaking::{DataPacket, Order};
 use super::states::{Arrival, Change, Ending, Sign, State, States};
 
 /// Number of packets up to which debug builds compare states with what is derived from them.
@@ -238,7 +238,7 @@ impl Reduce {
     }
 
     /// Contributions that did not arrive, from the last slot on.
-    pub(super) fn missing(&self) -> impl Iterator<Item = Packet> + '_ {
+    pub(super) fn missing(&self) -> impl Iterator<Item = DataPacket> + '_ {
         let others = move || (0..self.ranks).filter(|source| *source != self.rank);
         let all = (0..self.slots())
             .rev()

@@ -19,7 +19,7 @@ const MOST_BEHIND: u32 = 1024;
 
 /// The novelty of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Arrival {
+pub(super) enum Novelty {
     /// It has not arrived before.
     New,
     /// It may have arrived before: its number is older than the window; or it has no number, and neither its operation nor its step is new.
@@ -31,11 +31,11 @@ pub(super) enum Arrival {
 /// The windows of all sources.
 pub(super) struct Replays {
     /// By rank; empty if packets are not checked.
-    windows: Vec<Window>,
+    windows: Vec<ReplayWindow>,
 }
 
 #[derive(Clone)]
-struct Window {
+struct ReplayWindow {
     /// The newest number that arrived.
     newest: u32,
     /// The newest step of a new packet.
@@ -51,39 +51,39 @@ impl Replays {
             false => 0,
         };
         Self {
-            windows: vec![Window::new(); ranks.into()],
+            windows: vec![ReplayWindow::new(); ranks.into()],
         }
     }
 
     /// Notes a packet of the job, whose operation has ended here or not.
-    pub(super) fn arrival(&mut self, header: &Header, has_ended: bool) -> Arrival {
+    pub(super) fn arrival(&mut self, header: &Header, has_ended: bool) -> Novelty {
         let Some(window) = self.windows.get_mut(usize::from(header.source)) else {
-            return Arrival::New;
+            return Novelty::New;
         };
         let step = header.step;
         let arrival = match header.sequence() {
-            Some(_) if has_ended && step.saturating_add(MOST_BEHIND) < window.step => Arrival::Old,
+            Some(_) if has_ended && step.saturating_add(MOST_BEHIND) < window.step => Novelty::Old,
             Some(sequence) => window.arrival(sequence),
-            None if has_ended && step <= window.step => Arrival::Old,
-            None => Arrival::New,
+            None if has_ended && step <= window.step => Novelty::Old,
+            None => Novelty::New,
         };
-        if arrival == Arrival::New {
+        if arrival == Novelty::New {
             window.step = window.step.max(step);
         }
         arrival
     }
 }
 
-impl Window {
+impl ReplayWindow {
     fn new() -> Self {
-        Window {
+        ReplayWindow {
             newest: 0,
             step: 0,
             arrived: [0; WORDS],
         }
     }
 
-    fn arrival(&mut self, sequence: u32) -> Arrival {
+    fn arrival(&mut self, sequence: u32) -> Novelty {
         let ahead = sequence.wrapping_sub(self.newest);
         let (word, bit) = place(sequence);
         if (ahead as i32) > 0 {
@@ -91,12 +91,12 @@ impl Window {
             self.clear(self.newest.wrapping_add(1), ahead.min(WINDOW));
             self.newest = sequence;
         } else if ahead.wrapping_neg() >= WINDOW {
-            return Arrival::Old;
+            return Novelty::Old;
         } else if self.arrived[word] & bit != 0 {
-            return Arrival::Repeated;
+            return Novelty::Repeated;
         }
         self.arrived[word] |= bit;
-        Arrival::New
+        Novelty::New
     }
 
     /// Forgets `count` numbers from `first` on, by words.
@@ -133,20 +133,20 @@ mod tests {
             start in prop_oneof![Just(1u32), any::<u32>().prop_map(|start| start.max(1))],
             moves in prop::collection::vec(-6_000i32..6_000, 1..200),
         ) {
-            let mut window = Window::new();
+            let mut window = ReplayWindow::new();
             // A window that has seen nothing begins before the first number.
             if start > 1 {
                 window.newest = start.wrapping_sub(1);
             }
             let mut arrived = BTreeSet::from([0i64]);
-            prop_assert_eq!(window.arrival(start), Arrival::New);
+            prop_assert_eq!(window.arrival(start), Novelty::New);
             let mut newest = 0i64;
             for by in moves {
                 let at = newest + i64::from(by);
                 let expected = match at {
-                    _ if at + i64::from(WINDOW) <= newest => Arrival::Old,
-                    _ if !arrived.insert(at) => Arrival::Repeated,
-                    _ => Arrival::New,
+                    _ if at + i64::from(WINDOW) <= newest => Novelty::Old,
+                    _ if !arrived.insert(at) => Novelty::Repeated,
+                    _ => Novelty::New,
                 };
                 newest = newest.max(at);
                 prop_assert_eq!(window.arrival(start.wrapping_add(at as u32)), expected);
@@ -162,7 +162,7 @@ mod tests {
 
     fn replays() -> Replays {
         Replays {
-            windows: vec![Window::new(); 2],
+            windows: vec![ReplayWindow::new(); 2],
         }
     }
 
@@ -171,11 +171,11 @@ mod tests {
     fn a_copy_from_before_the_numbers_wrapped_moves_no_window() {
         let mut replays = replays();
         let newest = packet(Kind::Scatter, 5_000, 7);
-        assert_eq!(replays.arrival(&newest, false), Arrival::New);
+        assert_eq!(replays.arrival(&newest, false), Novelty::New);
         let copy = packet(Kind::Scatter, 3, 1_000);
-        assert_eq!(replays.arrival(&copy, true), Arrival::Old);
+        assert_eq!(replays.arrival(&copy, true), Novelty::Old);
         let late = packet(Kind::Scatter, 4_990, 8);
-        assert_eq!(replays.arrival(&late, true), Arrival::New);
+        assert_eq!(replays.arrival(&late, true), Novelty::New);
     }
 
     /// A rank that is late with every step may send nothing but notices, which have no number.
@@ -184,8 +184,8 @@ mod tests {
         let mut replays = replays();
         for step in [3, 4, 5] {
             let notice = packet(Kind::Feedback, step, 0);
-            assert_eq!(replays.arrival(&notice, true), Arrival::New, "{step}");
-            assert_eq!(replays.arrival(&notice, true), Arrival::Old, "{step}");
+            assert_eq!(replays.arrival(&notice, true), Novelty::New, "{step}");
+            assert_eq!(replays.arrival(&notice, true), Novelty::Old, "{step}");
         }
     }
 }

@@ -93,12 +93,12 @@ impl Drop for Watched {
 struct Rank {
     /// Its UDP address, if it is colocated.
     address: Option<SocketAddrV4>,
-    incoming: Option<Incoming>,
-    outgoing: Option<Outgoing>,
+    incoming: Option<IncomingQueue>,
+    outgoing: Option<OutgoingQueue>,
 }
 
 /// A queue that this rank reads.
-struct Incoming {
+struct IncomingQueue {
     connection: Watched,
     reader: Reader,
     /// True until it has been read: datagrams that came before over UDP are older.
@@ -107,10 +107,10 @@ struct Incoming {
 }
 
 /// A queue that this rank writes.
-struct Outgoing {
+struct OutgoingQueue {
     connection: Watched,
     writer: Writer,
-    /// True if it was offered while this rank had an [`Incoming`], perhaps of an earlier process.
+    /// True if it was offered while this rank had an [`IncomingQueue`], perhaps of an earlier process.
     is_unanswered: bool,
 }
 
@@ -241,7 +241,7 @@ impl Colocated {
         }
     }
 
-    fn connect(&mut self, address: SocketAddrV4) -> nix::Result<Incoming> {
+    fn connect(&mut self, address: SocketAddrV4) -> nix::Result<IncomingQueue> {
         let connection = unix_socket()?;
         connect(connection.as_raw_fd(), &name(address)?)?;
         if !is_own(&connection) {
@@ -260,7 +260,7 @@ impl Colocated {
             MsgFlags::MSG_NOSIGNAL,
             None,
         )?;
-        Ok(Incoming {
+        Ok(IncomingQueue {
             connection: self.watch(connection)?,
             reader,
             is_new: true,
@@ -414,7 +414,7 @@ impl Colocated {
         let rank = rank.ok_or(Errno::EADDRNOTAVAIL)?;
         let writer = Writer::open(file, offer.capacity as usize)?;
         let is_unanswered = self.ranks[rank].incoming.is_some();
-        self.ranks[rank].outgoing = Some(Outgoing {
+        self.ranks[rank].outgoing = Some(OutgoingQueue {
             connection,
             writer,
             is_unanswered,

@@ -287,7 +287,7 @@ impl Drop for Handle {
 }
 
 /// The result of sending a batch.
-struct Sent {
+struct SendResult {
     /// True if it had datagrams.
     any: bool,
     /// True if some of them must wait.
@@ -325,7 +325,7 @@ impl<L: Link> DataThread<L> {
             }
             // A rank that sends requests meanwhile is present, and may need more.
             let stop_at = bound.max(bound.and_then(|_| self.core.needed_until()));
-            let Sent { any: sent, blocked } = self.transmit()?;
+            let SendResult { any: sent, blocked } = self.transmit()?;
             let came = self.receive()?;
             while let Some(event) = self.core.poll_event() {
                 match event {
@@ -407,7 +407,7 @@ impl<L: Link> DataThread<L> {
     }
 
     /// Sends a batch of the core's datagrams.
-    fn transmit(&mut self) -> Result<Sent, LinkError> {
+    fn transmit(&mut self) -> Result<SendResult, LinkError> {
         if self.batch.is_empty() {
             let now = self.now();
             self.batch.zero_copy_always(self.link.copies());
@@ -415,7 +415,7 @@ impl<L: Link> DataThread<L> {
         }
         let any = !self.batch.is_empty();
         let blocked = !self.link.send(&mut self.batch, &self.core)?;
-        Ok(Sent { any, blocked })
+        Ok(SendResult { any, blocked })
     }
 
     /// Applies bounds that have passed, after the packets that have arrived: the scheduler may have stopped this thread

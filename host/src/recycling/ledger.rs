@@ -31,7 +31,7 @@ pub(crate) enum Known {
 }
 
 /// An operation that ended at this rank.
-pub(crate) struct Ended<'a, V> {
+pub(crate) struct FinishedOperation<'a, V> {
     pub(crate) id: OperationId,
     pub(crate) shape: Shape,
     /// This rank's contribution; in its own shard, unless that lapsed, its aggregates.
@@ -148,7 +148,11 @@ impl Ledger {
 
     /// Notes the end of an operation: applies rule 1 to slots with an aggregate, and enters the others as
     /// unresolved. Requests for overdue aggregates wait for another t_B, or half of [`Recycling::keep`] steps.
-    pub(crate) fn operation_ended(&mut self, ended: &Ended<'_, impl ValueStore>, now: Time) {
+    pub(crate) fn operation_ended(
+        &mut self,
+        ended: &FinishedOperation<'_, impl ValueStore>,
+        now: Time,
+    ) {
         let layout = ended.shape.layout;
         self.spacing = ended.t_b / FIRST_SPACING;
         let mut residual = Sparse::default();
@@ -399,7 +403,7 @@ mod tests {
     fn ledger_where(keep: u32, known: &dyn Fn(u16, u32) -> Known) -> Ledger {
         let mut ledger = Ledger::new(Recycling { keep }, 0, 3, Element::F32);
         let layout = Layout::new(120, 3, 1);
-        let ended = Ended {
+        let ended = FinishedOperation {
             id: ID,
             shape: Shape {
                 layout,

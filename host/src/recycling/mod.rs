@@ -61,7 +61,7 @@ pub use carry::Carry;
 pub use counters::RecyclingCounters;
 pub use sparse::Sparse;
 
-pub(crate) use ledger::{Ended, Known, Ledger, Request};
+pub(crate) use ledger::{FinishedOperation, Known, Ledger, Request};
 pub(crate) use round_trip::RoundTrips;
 pub(crate) use store::{Asking, Repair, Store};
 

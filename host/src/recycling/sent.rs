@@ -9,7 +9,7 @@ use crate::time::Time;
 /// Slots of one shard that were sent again to one rank within the last one or two round trips. A request for
 /// them was sent before they could arrive.
 #[derive(Default)]
-pub(super) struct Sent {
+pub(super) struct SentAgain {
     newer: Vec<u8>,
     older: Vec<u8>,
     /// The start of `newer`.
@@ -17,7 +17,7 @@ pub(super) struct Sent {
     round_trip: Duration,
 }
 
-impl Sent {
+impl SentAgain {
     /// Sets the measured round trip.
     pub(super) fn measured(&mut self, round_trip: Duration) {
         self.round_trip = round_trip;
@@ -58,7 +58,7 @@ mod tests {
     #[test]
     fn a_slot_is_known_for_one_to_two_round_trips() {
         let at = |us: u64| Time::ZERO + Duration::from_micros(us);
-        let mut sent = Sent::default();
+        let mut sent = SentAgain::default();
         sent.measured(Duration::from_micros(100));
         sent.insert(at(1000), 9, 20);
         sent.insert(at(1090), 3, 20);

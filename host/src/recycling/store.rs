@@ -10,7 +10,7 @@ use crate::layout::Shape;
 use crate::operation::OperationId;
 use crate::time::Time;
 
-use super::sent::Sent;
+use super::sent::SentAgain;
 use super::{Recycling, RecyclingCounters};
 
 /// An aggregate to send again.
@@ -46,18 +46,18 @@ pub(crate) struct Store {
     rank: u16,
     ranks: u16,
     recycling: Recycling,
-    kept: Vec<Kept>,
+    kept: Vec<KeptShard>,
     /// Ranks with slots left to send, the oldest request first.
     asked: VecDeque<Asked>,
     /// True if no asking rank had room at the last call of [`Store::next`].
     held: bool,
     /// Slots sent again recently, by rank and operation.
-    sent: HashMap<(u16, OperationId), Sent>,
-    spare: Vec<Kept>,
+    sent: HashMap<(u16, OperationId), SentAgain>,
+    spare: Vec<KeptShard>,
     counters: RecyclingCounters,
 }
 
-struct Kept {
+struct KeptShard {
     id: OperationId,
     shape: Shape,
     values: Vec<f32>,
@@ -111,7 +111,7 @@ impl Store {
         values: &[f32],
         counted: impl Fn(u32, u16) -> bool,
     ) {
-        let mut kept = self.spare.pop().unwrap_or_else(|| Kept {
+        let mut kept = self.spare.pop().unwrap_or_else(|| KeptShard {
             id,
             shape,
             values: Vec::new(),
@@ -152,7 +152,7 @@ impl Store {
         request: &RepairRequest<'_>,
     ) {
         let rank = self.rank;
-        let known = |kept: &Kept| kept.id == id && kept.shape.layout.slots(rank) == slots;
+        let known = |kept: &KeptShard| kept.id == id && kept.shape.layout.slots(rank) == slots;
         if !self.kept.iter().any(known) {
             return;
         }
@@ -256,7 +256,7 @@ impl Store {
     }
 }
 
-impl Kept {
+impl KeptShard {
     fn counted(&self, ranks: u16, slot: u32) -> &[u8] {
         let each = bitmap::len(ranks.into());
         &self.counted[slot as usize * each..][..each]
@@ -287,7 +287,7 @@ mod tests {
     }
 
     /// Destination, slot, contributions, values, and the counted ranks if not all.
-    type Sent = (u16, u32, u16, Vec<f32>, Option<Vec<u8>>);
+    type SentRepair = (u16, u32, u16, Vec<f32>, Option<Vec<u8>>);
 
     /// Slots that `rank` asks for at a time in microseconds; packets take 100 us to it and back.
     fn ask(
@@ -310,7 +310,7 @@ mod tests {
         Time::ZERO + Duration::from_micros(us)
     }
 
-    fn sent(store: &mut Store, us: u64) -> Vec<Sent> {
+    fn sent(store: &mut Store, us: u64) -> Vec<SentRepair> {
         std::iter::from_fn(|| {
             let repair = store.next(at(us), |_| true)?;
             let (values, counted) = (repair.values.to_vec(), repair.counted.map(<[u8]>::to_vec));

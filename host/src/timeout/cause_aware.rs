@@ -49,7 +49,7 @@ pub(super) struct CauseAware {
     /// See [`Config::slack`](crate::Config::slack).
     slack: Duration,
     ranks: u16,
-    buckets: Buckets<Bucket>,
+    buckets: Buckets<BucketTimes>,
     /// By rank: the share of recent steps in which it was overdue.
     overdue: Vec<f32>,
     /// The current step.
@@ -58,7 +58,7 @@ pub(super) struct CauseAware {
     overdue_now: Bits,
 }
 
-struct Bucket {
+struct BucketTimes {
     sources: u16,
     operations: usize,
     /// Number of times that the measurements start over when enough would be known.
@@ -107,7 +107,7 @@ impl CauseAware {
     }
 }
 
-impl Bucket {
+impl BucketTimes {
     fn new(ranks: u16, limits: Bounds) -> Self {
         let sources = ranks - 1;
         Self {
@@ -177,7 +177,7 @@ impl CauseAware {
 
 impl Policy for CauseAware {
     fn start(&mut self, now: Time, bucket: u16, values: usize) -> Bounds {
-        let new = || Bucket::new(self.ranks, self.limits);
+        let new = || BucketTimes::new(self.ranks, self.limits);
         let bucket = self.buckets.start(bucket, values, new);
         bucket.starts(now);
         bucket.bounds

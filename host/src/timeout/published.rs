@@ -14,10 +14,10 @@ const PERCENT: usize = 95;
 pub(super) struct Published {
     limits: Bounds,
     ranks: u16,
-    buckets: Buckets<Bucket>,
+    buckets: Buckets<BucketTimes>,
 }
 
-struct Bucket {
+struct BucketTimes {
     /// By stage: durations of the warm-up's operations.
     took: [Vec<Duration>; 2],
     /// t_S and t_B after the warm-up.
@@ -35,7 +35,7 @@ impl Published {
     }
 }
 
-impl Bucket {
+impl BucketTimes {
     fn new(ranks: u16) -> Self {
         Self {
             took: [const { Vec::new() }; 2],
@@ -48,7 +48,7 @@ impl Bucket {
 impl Policy for Published {
     fn start(&mut self, _now: Time, bucket: u16, values: usize) -> Bounds {
         let ranks = self.ranks;
-        let bucket = (self.buckets).start(bucket, values, || Bucket::new(ranks));
+        let bucket = (self.buckets).start(bucket, values, || BucketTimes::new(ranks));
         match bucket.learned {
             None => self.limits,
             Some((t_s, t_b)) => Bounds::within(t_s, t_b, bucket.early.grace(), self.limits),

@@ -34,13 +34,13 @@ use super::credit::Credit;
 use super::packet::{self, Written};
 use super::{Destination, WithoutCredit, earlier};
 pub(super) use operation::Start;
-use operation::{Body, ExactOperation, Outgoing};
+use operation::{Body, ExactOperation, ExactPacket};
 
 /// Type of exact values in packets, whatever the job's element is: no rounding.
 const ELEMENT: Element = Element::F32;
 
 /// A result, or why there is none.
-pub(super) type Ended = Result<(ExactOutcome, Vec<f32>), Incomplete>;
+pub(super) type ExactResult = Result<(ExactOutcome, Vec<f32>), Incomplete>;
 
 /// The exact operations that were started and may still be needed.
 #[derive(Default)]
@@ -50,7 +50,7 @@ pub(super) struct ExactOperations {
 }
 
 /// A packet that was written.
-pub(super) struct Sent {
+pub(super) struct WrittenPacket {
     pub(super) kind: Kind,
     pub(super) to: Destination,
     pub(super) written: Written,
@@ -142,7 +142,7 @@ impl ExactOperations {
     }
 
     /// Ends the next operation that is complete or late.
-    pub(super) fn finish(&mut self, now: Time) -> Option<(OperationId, Ended)> {
+    pub(super) fn finish(&mut self, now: Time) -> Option<(OperationId, ExactResult)> {
         let mut ended = self.operations.iter_mut();
         let (id, ended) = ended.find_map(|o| Some((o.id, o.finish(now)?)))?;
         match &ended {
@@ -231,7 +231,7 @@ impl ExactOperations {
         past: impl Fn(u16, u32) -> bool,
         credit: &mut Credit,
         buf: &mut [u8],
-    ) -> Option<Sent> {
+    ) -> Option<WrittenPacket> {
         let room = packet::request_room(config);
         let counters = &mut self.counters;
         let operations = self.operations.iter_mut();
@@ -248,7 +248,7 @@ impl ExactOperations {
             let stamp = Stamp { sequence, ..stamp };
             let kind = outgoing.kind();
             let written = write(config, stamp, id, &outgoing, buf);
-            Some(Sent { kind, to, written })
+            Some(WrittenPacket { kind, to, written })
         })
     }
 }
@@ -277,7 +277,7 @@ fn write(
     config: &Config,
     stamp: Stamp,
     id: OperationId,
-    outgoing: &Outgoing<'_>,
+    outgoing: &ExactPacket<'_>,
     buf: &mut [u8],
 ) -> Written {
     let mut header = Header {

@@ -112,7 +112,7 @@ impl<V: ValueStore> Operation<V> {
     /// that ask for it again.
     fn recycle(&self, rank: u16, now: Time, waiting: &Waiting<V>, recycler: &mut Recycler) {
         let (reduce, collect) = (&waiting.reduce, &waiting.collect);
-        let ended = recycling::Ended {
+        let ended = recycling::FinishedOperation {
             id: self.id,
             shape: self.shape(),
             own: self.bucket.own(),

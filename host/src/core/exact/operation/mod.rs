@@ -18,7 +18,7 @@ use crate::rotation::{Rotation, Tour};
 use crate::stats::Phases;
 use crate::time::Time;
 
-pub(super) use transmit::{Body, Outgoing};
+pub(super) use transmit::{Body, ExactPacket};
 
 /// After this many of its longest waits without a request, a rank with missing slots counts as absent. Our
 /// choice: if half of all packets are lost, that many consecutive requests are lost once in 16 times.

@@ -17,7 +17,7 @@ use super::{ExactOperation, Peer};
 const NOTICE_COPIES: u32 = 3;
 
 /// A packet to send.
-pub(in crate::core::exact) struct Outgoing<'a> {
+pub(in crate::core::exact) struct ExactPacket<'a> {
     pub(in crate::core::exact) to: Destination,
     pub(in crate::core::exact) owner: u16,
     pub(in crate::core::exact) slots: u32,
@@ -39,7 +39,7 @@ pub(in crate::core::exact) enum Body<'a> {
     Congestion(Queues, Ticks),
 }
 
-impl Outgoing<'_> {
+impl ExactPacket<'_> {
     pub(in crate::core::exact) fn kind(&self) -> Kind {
         match self.body {
             Body::Values { kind, .. } => kind,
@@ -94,7 +94,7 @@ impl ExactOperation {
         past: impl Fn(u16) -> bool,
         counters: &mut ExactCounters,
         credit: &mut Credit,
-    ) -> Option<Outgoing<'_>> {
+    ) -> Option<ExactPacket<'_>> {
         self.held = false;
         if self.scatter > 0 {
             if let Some(contribution) = self.next_scatter(now, credit) {
@@ -140,7 +140,7 @@ impl ExactOperation {
                 Requested::Aggregates => to,
                 Requested::Contributions => self.rank,
             };
-            return Some(Outgoing {
+            return Some(ExactPacket {
                 to: Destination::Rank(to),
                 owner: self.rank,
                 slots: self.layout.slots(owner),
@@ -179,11 +179,11 @@ impl ExactOperation {
         }
     }
 
-    fn scatter_packet(&mut self, contribution: Contribution) -> Outgoing<'_> {
+    fn scatter_packet(&mut self, contribution: Contribution) -> ExactPacket<'_> {
         let Contribution { owner, slot, last } = contribution;
         self.phases.scatter.sent += 1;
         self.phases.scatter.copies += 1;
-        Outgoing {
+        ExactPacket {
             to: Destination::Rank(owner),
             owner,
             slots: self.layout.slots(owner),
@@ -227,7 +227,7 @@ impl ExactOperation {
         flow == Flow::Open
     }
 
-    fn next_gather(&mut self, slot: u32) -> Outgoing<'_> {
+    fn next_gather(&mut self, slot: u32) -> ExactPacket<'_> {
         let Next { to, is_last } = self.turn.next(self.gather, self.rank, self.ranks);
         self.gather_left -= 1;
         self.phases.gather.sent += 1;
@@ -242,8 +242,8 @@ impl ExactOperation {
         self.aggregate(Kind::Gather, to, slot, last)
     }
 
-    fn aggregate(&self, kind: Kind, to: Destination, slot: u32, last: bool) -> Outgoing<'_> {
-        Outgoing {
+    fn aggregate(&self, kind: Kind, to: Destination, slot: u32, last: bool) -> ExactPacket<'_> {
+        ExactPacket {
             to,
             owner: self.rank,
             slots: self.layout.slots(self.rank),
@@ -276,8 +276,8 @@ impl ExactOperation {
     pub(in crate::core::exact) fn congestion(
         &self,
         report: &CongestionReport,
-    ) -> Outgoing<'static> {
-        Outgoing {
+    ) -> ExactPacket<'static> {
+        ExactPacket {
             to: report.to,
             owner: self.rank,
             slots: self.layout.slots(self.rank),
@@ -287,7 +287,7 @@ impl ExactOperation {
 
     /// The next notice that this rank has the result. Notices repeat until all others have the result, and a
     /// few times at least.
-    fn next_notice(&mut self, now: Time, past: impl Fn(u16) -> bool) -> Option<Outgoing<'_>> {
+    fn next_notice(&mut self, now: Time, past: impl Fn(u16) -> bool) -> Option<ExactPacket<'_>> {
         let done = self.all_done(past);
         let notice = self.notice.as_mut().filter(|notice| notice.due <= now)?;
         let Next { to, is_last } = notice.turn.next(self.gather, self.rank, self.ranks);
@@ -299,7 +299,7 @@ impl ExactOperation {
                 self.notice = None;
             }
         }
-        Some(Outgoing {
+        Some(ExactPacket {
             to,
             owner: self.rank,
             slots: self.layout.slots(self.rank),

@@ -85,6 +85,11 @@ class Jobs(unittest.TestCase):
             self.assertGreater(missed["2"], 0)
             self.assertIn("with gone_after=None the job continues", ended.errors)
 
+    def test_a_rank_that_hears_no_other_ends_without_a_limit_too(self):
+        report = launch.run("job_ranks.gone", 2, ULTIMA_STORE="host", SETTINGS='{"gone_after": null}')[0].result()
+        self.assertEqual(report["error"][0], "GoneError")
+        self.assertIn("no packet came from any of the 1 other ranks", report["error"][1])
+
     def test_another_number_of_ranks_has_its_variable_in_the_error(self):
         port = launch.free_port()
         env = {"ULTIMA_STORE": "host", "LIMIT": "60"}

@@ -8,8 +8,10 @@ from ultima._stats import Watch, _listeners, publish
 
 def step(number, seconds=0.1, late=None, silent=(), waited=None, missed=None, trimmed=None):
     """Return a step with late ranks and their shares, and ranks that others waited for."""
-    late, missed, trimmed = late or {}, missed or {}, trimmed or {}
-    return StepStats(number, seconds, 1, "complete", 5.0, 300, {}, late, missed, trimmed, list(silent), waited or {})
+    late, waited = late or {}, waited or {}
+    return StepStats(
+        number, seconds, 1, "complete", 5.0, 300, {}, late, list(silent), waited, missed or {}, trimmed or {}
+    )
 
 
 class Log(unittest.TestCase):

@@ -12,7 +12,7 @@ from ._errors import SettingError
 # Ranges of whole numbers. Slower rates and smaller packets are mistakes, such as a rate in Mbit/s.
 _RANGES = {
     "rate": (10**5, (1 << 64) - 1, "a whole number of bits per second, 100,000 or more"),
-    "slot_bytes": (64, 1 << 16, "a multiple of 4, 64 or more"),
+    "slot_bytes": (64, (1 << 64) - 1, "a multiple of 4, 64 or more"),
 }
 
 

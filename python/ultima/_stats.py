@@ -49,14 +49,14 @@ class StepStats:
     """Those that did not arrive in time, by cause."""
     late: dict[int, float] = field(default_factory=dict)
     """The largest share of a rank's packets that one bucket missed, by rank."""
-    missed: dict[int, int] = field(default_factory=dict)
-    """The packets that did not arrive in time, by the rank that owed them."""
-    trimmed_by_hops: dict[int, int] = field(default_factory=dict)
-    """Packets whose payload a switch removed, by the number of switches on their path up to here."""
     silent: list[int] = field(default_factory=list)
     """Ranks that the job does not wait for any more."""
     waited: dict[int, float] = field(default_factory=dict)
     """The longest time, in seconds, for which one bucket waited for a rank alone: all others' packets had arrived."""
+    missed: dict[int, int] = field(default_factory=dict)
+    """The packets that did not arrive in time, by the rank that owed them."""
+    trimmed_by_hops: dict[int, int] = field(default_factory=dict)
+    """Packets whose payload a switch removed, by the number of switches on their path up to here."""
 
     @property
     def lost_share(self) -> float:

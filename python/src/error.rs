@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 use ultima_agent::job::{JobError, Refusal};
-use ultima_host::{ConfigError, Error as Collective};
+use ultima_host::{ConfigError, Error as Collective, StartError};
 
 /// An exception of the class `class` of `ultima._errors`.
 pub fn new(py: Python<'_>, class: &str, message: impl Into<String>) -> PyErr {
@@ -45,6 +45,7 @@ fn class(error: &JobError) -> &'static str {
         JobError::Collective(error) => match &**error {
             Collective::Config(_) | Collective::Length { .. } => "SettingError",
             Collective::Incomplete(_) => "IncompleteError",
+            Collective::Start(StartError::Alone { .. } | StartError::Left { .. }) => "GoneError",
             _ => "Error",
         },
         JobError::Taken | JobError::Io { .. } => "Error",
@@ -68,7 +69,9 @@ fn message(error: &JobError) -> String {
         }
         JobError::Collective(error) => match &**error {
             Collective::Config(ConfigError::Slot { bytes, most }) => {
-                return format!("slot_bytes is {bytes}: expected a multiple of 4 from 4 to {most}");
+                return format!(
+                    "slot_bytes is {bytes}: expected a multiple of 4 from 64 to {most}"
+                );
             }
             Collective::Incomplete(missing) if missing.differing.is_empty() => {
                 "; check that all ranks run and make the same calls, or allow more time (exact_timeout)"
@@ -90,6 +93,7 @@ fn mismatch(rank: u16, field: &str, has: &str, expected: &str) -> String {
         "slot size" => (field, "slot_bytes"),
         "timeouts" => (field, "learning"),
         "sealing" => (field, "ULTIMA_SEAL"),
+        "number of ranks" => ("WORLD_SIZE", "WORLD_SIZE"),
         "deadline" | "recycling" | "seed" => (field, field),
         _ => (field, "settings"),
     };

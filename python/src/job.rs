@@ -104,14 +104,10 @@ impl Settings {
             builder = builder.interface(interface);
         }
         // Before the ranks meet: others would wait for a rank that fails later.
-        if self.rate == Some(0) {
-            let message = "rate is 0: expected bits per second, 1 or more";
-            return Err(setting(py, message.to_owned()));
-        }
         if let Some(bytes) = self.slot_bytes
-            && (bytes == 0 || bytes % 4 != 0)
+            && bytes % 4 != 0
         {
-            let message = format!("slot_bytes is {bytes}: expected a multiple of 4");
+            let message = format!("slot_bytes is {bytes}: expected a multiple of 4, 64 or more");
             return Err(setting(py, message));
         }
         let settings = builder.settings_mut();
@@ -140,6 +136,14 @@ fn warn(line: &str) {
         // A program may replace the logger; its error is not the job's.
         let _ = logger.and_then(|logger| logger.call_method1("warning", ("%s", line)));
     });
+}
+
+/// Checks settings and the variables of the environment.
+#[pyfunction]
+pub fn check(py: Python<'_>, settings: Settings) -> PyResult<()> {
+    let builder = JobBuilder::settings_from_env();
+    let builder = builder.map_err(|failed| error::of(py, &failed))?;
+    settings.apply(py, builder).map(drop)
 }
 
 /// Meets the other ranks and starts the job.

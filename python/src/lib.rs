@@ -17,7 +17,7 @@ mod _native {
     #[pymodule_export]
     const VERSION: &str = env!("CARGO_PKG_VERSION");
     #[pymodule_export]
-    use super::job::{Job, start};
+    use super::job::{Job, check, start};
     #[pymodule_export]
     use super::outcome::Outcome;
     #[pymodule_export]

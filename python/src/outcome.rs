@@ -25,6 +25,10 @@ pub struct Outcome {
     lost: BTreeMap<&'static str, u64>,
     /// The share of a rank's packets that did not arrive in time, by rank, where that is not 0.
     late: BTreeMap<u16, f64>,
+    /// The packets that did not arrive in time, by the rank that owed them.
+    missed: BTreeMap<u16, u64>,
+    /// Packets whose payload a switch removed, by the number of switches on their path up to here.
+    trimmed_by_hops: BTreeMap<u8, u64>,
     /// The rank whose contributions arrived last, and the seconds that this rank waited for them alone: after it had
     /// sent its own, and received those of all others. None if that is no time.
     slowest: Option<(u16, f64)>,
@@ -58,11 +62,11 @@ impl Outcome {
         format!("step {} bucket {}", self.step, self.bucket)
     }
 
-    /// Ranks none of whose packets arrived, although they are not silent.
-    pub fn without_packets(&self) -> Vec<u16> {
-        let missing = self.late.iter().filter(|(_, share)| **share >= 1.0);
-        let missing = missing.map(|(rank, _)| *rank);
-        missing.filter(|rank| !self.silent.contains(rank)).collect()
+    /// The rank with the largest share of missing packets, among those that are not silent.
+    pub fn latest(&self) -> Option<(u16, f64)> {
+        let late = self.late.iter().map(|(rank, share)| (*rank, *share));
+        let late = late.filter(|(rank, _)| !self.silent.contains(rank));
+        late.max_by(|a, b| a.1.total_cmp(&b.1))
     }
 
     /// That of a bounded operation at `rank`.
@@ -72,11 +76,16 @@ impl Outcome {
             (cause.name(), lost)
         });
         let slots = |rank: u16| u64::from(outcome.slots[usize::from(rank)]);
-        let late = outcome.missing_from(rank).map(|(other, missing)| {
+        let missed = outcome.missing_from(rank).map(|(other, missing)| {
             let missed = u64::from(missing.contributions) + u64::from(missing.aggregates);
-            let owed = slots(rank) + slots(other);
-            (other, missed as f64 / owed as f64)
+            (other, missed)
         });
+        let missed: BTreeMap<_, _> = missed.collect();
+        let late = missed.iter().map(|(other, missed)| {
+            let owed = slots(rank) + slots(*other);
+            (*other, *missed as f64 / owed as f64)
+        });
+        let trimmed = outcome.trimmed_by_hops.iter();
         Self {
             step: outcome.id.step,
             bucket: outcome.id.bucket,
@@ -86,6 +95,8 @@ impl Outcome {
             owed: outcome.owed,
             lost: causes.into_iter().filter(|(_, lost)| *lost > 0).collect(),
             late: late.collect(),
+            missed,
+            trimmed_by_hops: trimmed.map(|at| (at.hops, at.trimmed + at.late)).collect(),
             slowest: (outcome.last.waited_for()).map(|(rank, time)| (rank, time.as_secs_f64())),
             silent: outcome.suspected.clone(),
         }
@@ -102,6 +113,8 @@ impl Outcome {
             owed: 0,
             lost: BTreeMap::new(),
             late: BTreeMap::new(),
+            missed: BTreeMap::new(),
+            trimmed_by_hops: BTreeMap::new(),
             slowest: None,
             silent: Vec::new(),
         }

@@ -87,13 +87,15 @@ impl Pending {
     /// Returns an error if other ranks run another operation under this one's number.
     fn check(&self, py: Python<'_>, outcome: &Outcome) -> PyResult<()> {
         let misfits = self.misfits.as_ref();
-        let ranks = py.detach(|| misfits.map_or(Vec::new(), |misfits| misfits.of(outcome)));
-        let Some(rank) = ranks.first() else {
+        let latest = outcome.latest();
+        let share = latest.map_or(0.0, |(_, share)| share);
+        if !py.detach(|| misfits.is_some_and(|misfits| misfits.are_new(share))) {
             return Ok(());
-        };
+        }
+        let sender = latest.map_or("another rank".into(), |(rank, _)| format!("rank {rank}"));
         let message = format!(
-            "{}: the packets of rank {rank} belong to another operation; all ranks must make the same calls in the same \
-             order, with arrays of the same length",
+            "{}: packets of {sender} belong to another operation; all ranks must make the same calls in the same order, \
+             with arrays of the same length",
             outcome.name()
         );
         Err(error::new(py, "MismatchError", message))

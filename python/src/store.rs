@@ -19,7 +19,7 @@ impl PythonStore {
         Python::attach(|py| {
             call(self.0.bind(py)).map_err(|error| JobError::Store {
                 address: "the process group's store".into(),
-                problem: error.to_string(),
+                problem: error.value(py).to_string(),
             })
         })
     }

@@ -7,6 +7,7 @@ import copy
 import datetime
 import gc
 import hashlib
+import json
 import os
 import pathlib
 import pickle
@@ -219,6 +220,12 @@ def hook():
         ultima.State(gone_after="60")
     except ultima.SettingError as error:
         report["gone_after"] = str(error)
+    report["groups"] = []
+    for group in ([0, 1], "gloo", 5):
+        try:
+            ultima.State(group)
+        except ultima.SettingError as error:
+            report["groups"].append(str(error))
     # Gradients that cannot be averaged are refused before the network sees them.
     try:
         state.reduce(0, torch.zeros(3, dtype=torch.complex64, device=DEVICE), True)
@@ -562,6 +569,105 @@ def killed():
         "kind": kind,
         "silent": [step.silent for step in state.stats()],
     }
+
+
+def gone():
+    """Lose the last rank for good. Return the errors that end the training of the others."""
+    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=20))
+    # A busy machine may silence the other rank, too, for a while.
+    state = ultima.State(deadline=0.6, learning=False, gone_after=0.5)
+    report = {}
+    # Without DDP, whose rebuilding of buckets needs all ranks.
+    for step in range(500):
+        if RANK == RANKS - 1 and step == 3:
+            os._exit(0)
+        try:
+            state.reduce(0, torch.ones(5000), True).wait()
+            # The step's other work.
+            time.sleep(0.01)
+        except (ultima.Error, RuntimeError) as error:
+            report["ended"] = str(error)
+            break
+    try:
+        state.reduce(0, torch.zeros(3), True)
+    except ultima.Error as error:
+        report["kind"], report["again"] = type(error).__name__, str(error)
+    report["silent"] = [step.silent for step in state.stats()]
+    return report
+
+
+def stopped():
+    """Stop the last rank until the others have done some steps without it, and let it continue."""
+    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=60))
+    state = ultima.State(deadline=0.3, learning=False)
+    store = dist.distributed_c10d._get_default_store()
+    for step in range(15):
+        if RANK == RANKS - 1 and step == 3:
+            while store.add("done", 0) < RANKS - 1:
+                time.sleep(0.05)
+        if step == 12:
+            store.add("done", 1)
+            dist.barrier()
+        state.reduce(0, torch.ones(5000), True).wait()
+    dist.barrier()
+    return {"silent": [step.silent for step in state.stats()]}
+
+
+def gpt():
+    """Train the GPT of the examples with the hook and with Gloo. Return the first loss, and both last ones."""
+    sys.path.append(str(pathlib.Path(__file__).parents[2] / "examples"))
+    import train_gpt
+
+    dist.init_process_group("gloo")
+    text = (train_gpt.DOCS / "pytorch.md").read_text()
+    alphabet = {character: number for number, character in enumerate(sorted(set(text)))}
+    text = torch.tensor([alphabet[character] for character in text])
+    losses = []
+    for state in (ultima.State(deadline=60.0, learning=False), None):
+        torch.manual_seed(1)
+        ddp = DistributedDataParallel(train_gpt.GPT(len(alphabet), 32, 32, 1).to(DEVICE), bucket_cap_mb=BUCKET_MB)
+        if state is not None:
+            ddp.register_comm_hook(state, ultima.allreduce_hook)
+        optimizer = torch.optim.AdamW(ddp.parameters(), lr=3e-3)
+        generator = torch.Generator().manual_seed(RANK)
+        losses.append([])
+        for _ in range(50):
+            tokens, following = (t.to(DEVICE) for t in train_gpt.batch(text, 16, 32, generator))
+            optimizer.zero_grad()
+            loss = cross_entropy(ddp(tokens).flatten(0, 1), following.flatten())
+            loss.backward()
+            optimizer.step()
+            losses[-1].append(float(loss))
+    return [losses[0][0], losses[0][-1], losses[1][-1]]
+
+
+def orphaned():
+    """Create a state at a store that ends."""
+    dist.init_process_group("gloo")
+    if RANK == 0:
+        time.sleep(1)
+        os._exit(0)
+    try:
+        ultima.State(timeout=20.0)
+    except ultima.Error as error:
+        # The store cannot take part in the end.
+        print(json.dumps([type(error).__name__, str(error)]), flush=True)
+        os._exit(0)
+    return None
+
+
+def rendezvous():
+    """Create a state with an invalid variable. Return the error, and how many ranks have used the store."""
+    dist.init_process_group("gloo")
+    try:
+        ultima.State()
+    except ultima.Error as error:
+        dist.barrier()
+        store = dist.distributed_c10d._get_default_store()
+        keys = sum(store.add(f"ultima/0-1/addresses/{rank}", 0) for rank in range(RANKS))
+        dist.barrier()
+        return [type(error).__name__, str(error), keys]
+    return None
 
 
 def mismatch():

@@ -70,6 +70,8 @@ def operations() -> dict[str, Any]:
         check("the other byte order", np.allclose(job.all_reduce(swapped), MEAN, atol=1e-3))
         check("a list", np.allclose(job.all_reduce([float(RANK)] * 7), MEAN, atol=1e-5))
         check("a buffer", np.allclose(job.all_reduce(array.array("f", [RANK] * 9)), MEAN, atol=1e-5))
+        check("NumPy's bucket", np.allclose(job.all_reduce_async(floats_of(RANK), np.int64(2)).wait(), MEAN, atol=1e-3))
+        check("NumPy's root", job.broadcast(floats_of(RANK), np.int32(1))[0] == 1)
         check("nothing", job.all_reduce(np.zeros(0, np.float32)).size == 0)
         # Buckets in progress together, finished in another order.
         pending = [job.all_reduce_async(np.full(5000 + b, RANK + b, np.float32), b) for b in range(4)]
@@ -112,6 +114,8 @@ def operations() -> dict[str, Any]:
 
         report["refused"] = {
             "integers": raised(lambda: job.all_reduce(np.zeros(3, np.int64))),
+            "masked": raised(lambda: job.all_reduce(np.ma.masked_array(floats, floats > 1))),
+            "masked gather": raised(lambda: job.all_gather(np.ma.masked_array(floats, floats > 1))),
             "object": raised(lambda: job.all_reduce(object())),
             "exact float64": raised(lambda: job.all_reduce_exact(np.zeros(3))),
             "root": raised(lambda: job.broadcast(floats, root=RANKS)),
@@ -122,7 +126,21 @@ def operations() -> dict[str, Any]:
             "wire's type": raised(lambda: ultima.Job(wire=np.float32)),
             "rate's type": raised(lambda: ultima.Job(rate=1.5)),
             "rate": raised(lambda: ultima.Job(rate=0)),
+            "slow": raised(lambda: ultima.Job(rate=1)),
             "slot": raised(lambda: ultima.Job(slot_bytes=6)),
+            "odd slot": raised(lambda: ultima.Job(slot_bytes=66)),
+            "small slot": raised(lambda: ultima.Job(slot_bytes=4)),
+            "true deadline": raised(lambda: ultima.Job(deadline=True)),
+            "true seed": raised(lambda: ultima.Job(seed=True)),
+            "no silence": raised(lambda: ultima.Job(gone_after=0)),
+            "rank's type": raised(lambda: ultima.Job(rank="0", addresses=["127.0.0.1:9", "127.0.0.1:10"])),
+            "negative rank": raised(lambda: ultima.Job(rank=-1, addresses=["127.0.0.1:9", "127.0.0.1:10"])),
+            "an address": raised(lambda: ultima.Job(rank=0, addresses="127.0.0.1:9")),
+            "wait's type": raised(lambda: later.try_wait("x")),
+            "set deadline's type": raised(lambda: job.set_deadline("x")),
+            "scale's type": raised(lambda: job.set_loss_scale("x")),
+            "true root": raised(lambda: job.broadcast(floats, root=True)),
+            "true bucket": raised(lambda: job.all_reduce_async(floats, True)),
             "switch's type": raised(lambda: ultima.Job(hadamard=1)),
             "deadline's type": raised(lambda: ultima.Job(deadline="0.5")),
             "negative seed": raised(lambda: ultima.Job(seed=-1)),
@@ -143,6 +161,50 @@ def lengths() -> list[Any]:
         refused = [raised(lambda: job.all_reduce(own)), raised(lambda: job.all_reduce_exact(own))]
         pending = [job.all_reduce_async(own, bucket) for bucket in range(2)]
         return [*refused, raised(lambda: [each.wait() for each in pending])]
+
+
+def almost_equal_lengths() -> list[Any]:
+    """Return the exceptions of means whose lengths differ, but need as many packets."""
+    with ultima.Job(deadline=0.5, learning=False) as job:
+        return [raised(lambda n=n: job.all_reduce(np.ones(n + RANK, np.float32))) for n in (3, 10, 1024)]
+
+
+def different_calls() -> list[Any]:
+    """Return the exceptions of exact operations with another root, type or number of bytes on each rank."""
+    with ultima.Job(exact_timeout=5.0) as job:
+        values = np.full(5, RANK + 1, np.float32)
+        integers = np.arange(5, dtype=[np.int32, np.float32][RANK])
+        calls = [
+            lambda: job.broadcast(values, root=RANK),
+            lambda: job.broadcast(np.arange(500_000), root=RANK),
+            lambda: job.broadcast(integers),
+            lambda: job.broadcast(np.arange(5 + RANK, dtype=np.int8)),
+            lambda: job.all_gather(integers),
+            lambda: job.all_gather(np.arange(5 + RANK, dtype=np.int8)),
+        ]
+        return [raised(call) for call in calls]
+
+
+def gone() -> dict[str, Any]:
+    """Return what the others see of a job whose last rank ends. `SETTINGS` has the settings."""
+    # A busy machine may silence the other rank, too, for a while.
+    job = ultima.Job(deadline=0.6, learning=False, **json.loads(os.environ["SETTINGS"]))
+    values = np.full(1000, float(RANK), np.float32)
+    for step in range(100):
+        if RANK == RANKS - 1 and step == 3:
+            os._exit(0)
+        pending = job.all_reduce_async(values)
+        error = raised(pending.wait)
+        if error[0] != "none" and RANKS == 2:
+            return {"error": error}
+        if error[0] != "none":
+            # The result is there nevertheless, and the next operation fails, too.
+            mean = pending.wait()
+            return {"error": error, "mean": mean.size, "again": raised(lambda: job.all_reduce(values))[0]}
+        # The step's other work.
+        time.sleep(0.02)
+    outcome = pending.outcome
+    return {"error": error, "silent": outcome.silent, "missed": [outcome.missed, sum(outcome.lost.values())]}
 
 
 def rendezvous() -> list[str]:

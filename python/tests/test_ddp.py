@@ -80,7 +80,9 @@ class Training(unittest.TestCase):
             self.assertLess(report["group"], 1e-4)
             self.assertTrue(report["spreads"])
             self.assertIn("no multicast group", report["multicast"])
-            self.assertEqual(report["gone_after"], "gone_after is '60': expected seconds, such as 60")
+            self.assertEqual(report["gone_after"], "gone_after is '60': expected seconds, such as 60, or None")
+            for refused in report["groups"]:
+                self.assertIn("expected a group of torch.distributed.new_group", refused)
             self.assertIn("complex64", report["dtype"])
             self.assertTrue(report["closed"])
             self.assertEqual("3 ranks; rank 0 sends from 127.0.0.1:" in ended.errors, rank == 0)
@@ -175,6 +177,50 @@ class Training(unittest.TestCase):
             self.assertEqual(report["steps"], 31)
             self.assertIn([2], report["silent"])
             self.assertIn("rank 2 holds the job up since step", ended.errors)
+
+    def test_a_rank_that_is_gone_ends_the_training_on_all_others(self):
+        first, second, _ = self.run_ranks("gone", 3)
+        for ended in (first, second):
+            report = ended.result()
+            self.assertEqual(report["kind"], "GoneError")
+            # The text of DDP's RuntimeError, and that of the next operation.
+            for message in (report["ended"], report["again"]):
+                self.assertRegex(message, r"rank 2 has sent nothing since step \d+ ")
+                self.assertIn("torchrun --max-restarts", message)
+            self.assertGreaterEqual(report["silent"].count([2]), 20)
+            self.assertRegex(ended.errors, "rank 2 has sent nothing since .* GoneError ends the job after 0.5 s")
+
+    def test_a_rank_that_was_stopped_ends_nothing(self):
+        *others, stopped = self.run_ranks("stopped", 3)
+        self.assertEqual(len(stopped.result()["silent"]), 15)
+        for ended in others:
+            report = ended.result()
+            self.assertIn([2], report["silent"])
+            self.assertEqual(report["silent"][-1], [])
+            self.assertRegex(ended.errors, r"rank 2 is in time again .*state\.average\(model\.parameters\(\)\)")
+
+    def test_a_gpt_ends_with_gloos_loss(self):
+        for ended in self.run_ranks("gpt", 2):
+            before, ours, theirs = ended.result()
+            self.assertLess(theirs, 0.9 * before)
+            self.assertLess(abs(ours - theirs), 0.001)
+
+    def test_a_store_that_ends_is_named(self):
+        _, other = self.run_ranks("orphaned", 2)
+        kind, message = other.result()
+        self.assertEqual(kind, "RendezvousError")
+        self.assertIn("the process that serves it (rank 0, or torchrun on its host) does not answer", message)
+        self.assertNotIn("\n", message)
+
+    def test_variables_are_checked_before_the_store_is_used(self):
+        # Rank 1 would find rank 0's store gone.
+        port = launch.free_port()
+        ranks = [launch.start("ddp_ranks.rendezvous", rank, 2, port, ULTIMA_SEED="x") for rank in range(2)]
+        for ended in launch.ends(ranks):
+            kind, message, keys = ended.result()
+            self.assertEqual(kind, "SettingError")
+            self.assertIn("ULTIMA_SEED", message)
+            self.assertEqual(keys, 0)
 
     def test_the_last_rank_alone_ends_with_an_error(self):
         report = self.run_ranks("killed", 2)[0].result()

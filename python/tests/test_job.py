@@ -18,7 +18,7 @@ class Jobs(unittest.TestCase):
             self.assertEqual(report["fork"], 7)
             self.assertEqual(report["closed"][0], "ClosedError")
             classes = {what: error[0] for what, error in report["refused"].items()}
-            for what in ("integers", "object", "exact float64"):
+            for what in ("integers", "object", "exact float64", "masked", "masked gather"):
                 self.assertEqual(classes.pop(what), "DtypeError", what)
             self.assertEqual(set(classes.values()), {"SettingError"}, classes)
             self.assertIn("expected float16, float32 or float64", report["refused"]["integers"][1])
@@ -26,6 +26,22 @@ class Jobs(unittest.TestCase):
             self.assertIn("rate is 1.5: expected a whole number", report["refused"]["rate's type"][1])
             self.assertIn("rate is 0: expected", report["refused"]["rate"][1])
             self.assertIn("slot_bytes is 6: expected a multiple of 4", report["refused"]["slot"][1])
+            for what, words in {
+                "masked": "pass array.filled(0)",
+                "slow": "rate is 1: expected a whole number of bits per second, 100,000 or more",
+                "odd slot": "slot_bytes is 66: expected a multiple of 4",
+                "small slot": "slot_bytes is 4: expected a multiple of 4, 64 or more",
+                "true deadline": "deadline is True: expected a number",
+                "no silence": "gone_after is 0: expected seconds, such as 60, or None",
+                "rank's type": "rank is '0': expected 0 to 1",
+                "negative rank": "rank is -1: expected 0 to 1",
+                "an address": "addresses is '127.0.0.1:9': expected a list",
+                "wait's type": "seconds is 'x': expected a number",
+                "set deadline's type": "seconds is 'x': expected a number",
+                "scale's type": "scale is 'x': expected a number",
+                "true root": "root is True: expected a rank below 3",
+            }.items():
+                self.assertIn(words, report["refused"][what][1])
             self.assertEqual(report["refused"]["negative wait"][1], "seconds is -1: expected 0 or more")
 
     def test_arrays_of_different_lengths_are_an_error(self):
@@ -36,6 +52,52 @@ class Jobs(unittest.TestCase):
                 self.assertEqual(kind, f"{expected}Error")
                 self.assertIn(same, message)
             self.assertRegex(exact[1], r"is incomplete after 1(\.\d{1,3})?s:")
+
+    def test_lengths_that_need_as_many_packets_are_an_error(self):
+        for ended in launch.run("job_ranks.almost_equal_lengths", 2, ULTIMA_STORE="host"):
+            for kind, message in ended.result():
+                self.assertEqual(kind, "MismatchError")
+                self.assertIn("with arrays of the same length", message)
+
+    def test_exact_operations_that_differ_are_an_error(self):
+        first, second = (e.result() for e in launch.run("job_ranks.different_calls", 2, ULTIMA_STORE="host"))
+        # A broadcast's root has the right result, its own values.
+        self.assertEqual([kind for kind, _ in first], [*["MismatchError"] * 2, "none", "none", *["MismatchError"] * 2])
+        self.assertEqual([kind for kind, _ in second], ["MismatchError"] * 6)
+        self.assertIn("broadcast from rank 1 of float32, 20 bytes: another rank has another root, type", second[0][1])
+        self.assertIn("all_gather of int8, 6 bytes: rank 0 has another type or number of bytes", second[5][1])
+
+    def test_a_rank_that_is_gone_ends_the_job_of_all_others(self):
+        first, second, _ = launch.run("job_ranks.gone", 3, ULTIMA_STORE="host", SETTINGS='{"gone_after": 0.5}')
+        for ended in (first, second):
+            report = ended.result()
+            self.assertEqual((report["error"][0], report["mean"], report["again"]), ("GoneError", 1000, "GoneError"))
+            self.assertIn("rank 2 has sent nothing since step", report["error"][1])
+            self.assertIn("rank 2 holds the job up since step", ended.errors)
+
+    def test_a_job_continues_without_a_rank_if_the_user_wants(self):
+        first, second, _ = launch.run("job_ranks.gone", 3, ULTIMA_STORE="host", SETTINGS='{"gone_after": null}')
+        for ended in (first, second):
+            report = ended.result()
+            self.assertEqual((report["error"][0], report["silent"]), ("none", [2]))
+            missed, lost = report["missed"]
+            self.assertEqual(sum(missed.values()), lost)
+            self.assertGreater(missed["2"], 0)
+            self.assertIn("with gone_after=None the job continues", ended.errors)
+
+    def test_a_rank_that_hears_no_other_ends_without_a_limit_too(self):
+        report = launch.run("job_ranks.gone", 2, ULTIMA_STORE="host", SETTINGS='{"gone_after": null}')[0].result()
+        self.assertEqual(report["error"][0], "GoneError")
+        self.assertIn("no packet came from any of the 1 other ranks", report["error"][1])
+
+    def test_another_number_of_ranks_has_its_variable_in_the_error(self):
+        port = launch.free_port()
+        env = {"ULTIMA_STORE": "host", "LIMIT": "60"}
+        ranks = [launch.start("job_ranks.rendezvous", rank, 2 + rank, port, **env) for rank in range(2)]
+        for ended in launch.ends(ranks):
+            kind, message = ended.result()
+            self.assertEqual(kind, "MismatchError")
+            self.assertIn("rank 1 has WORLD_SIZE 3, rank 0 has 2: start all ranks with the same WORLD_SIZE", message)
 
     def test_a_different_setting_has_its_name_in_python(self):
         for setting, words in [

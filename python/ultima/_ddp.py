@@ -18,10 +18,10 @@ import torch.distributed as dist
 
 from . import _backend, _job, _native
 from ._cuda import Staging
-from ._errors import DtypeError, Error, GoneError, RendezvousError, SettingError
+from ._errors import DtypeError, Error, RendezvousError, SettingError
 from ._rendezvous import default_store, local_address, prefix_of
-from ._settings import Settings, complete
-from ._stats import StepStats, Watch, publish
+from ._settings import Settings, complete, number, silence_limit
+from ._stats import REPLICAS, StepStats, Watch, publish
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -75,7 +75,8 @@ class State:
     Args:
         process_group: The ranks that average gradients, or a mesh of one dimension. Default: all.
         scaler: AMP's `GradScaler`, if there is one. Matters with `recycling` only.
-        gone_after: Seconds of silence of all other ranks after which `backward` raises an error.
+        gone_after: Seconds of a rank's silence, in 20 steps or more, after which `backward` raises `GoneError`. With
+            None, training continues without the rank.
         settings: See `Settings`.
 
     """
@@ -85,7 +86,7 @@ class State:
         process_group: Any = None,
         *,
         scaler: Any = None,
-        gone_after: float = 60.0,
+        gone_after: Optional[float] = 60.0,
         **settings: "Unpack[Settings]",
     ) -> None:
         if not dist.is_available() or not dist.is_initialized():
@@ -95,18 +96,22 @@ class State:
             if group.ndim != 1:
                 raise SettingError(f"process_group is {group}: expected one dimension of it, such as mesh['replicate']")
             group = group.get_group()
-        self.rank: int = dist.get_rank(group)
-        self.world_size: int = dist.get_world_size(group)
-        if isinstance(gone_after, bool) or not isinstance(gone_after, (int, float)) or not gone_after > 0:
-            raise SettingError(f"gone_after is {gone_after!r}: expected seconds, such as 60")
+        try:
+            self.rank: int = dist.get_rank(group)
+            self.world_size: int = dist.get_world_size(group)
+        except (RuntimeError, TypeError, ValueError):
+            raise SettingError(
+                f"process_group is {process_group!r}: expected a group of torch.distributed.new_group, a mesh of one "
+                "dimension, or None"
+            ) from None
+        limit = silence_limit(gone_after)
         if self.rank < 0:
             raise SettingError("this process is not in process_group: create the State on its ranks only")
         self._scaler = scaler
         self._recycling = bool(settings.get("recycling"))
-        self._gone_after = gone_after
         # One rank has no one to average with.
         self._native = _start(group, self.rank, self.world_size, complete(settings)) if self.world_size > 1 else None
-        self._watch = Watch(self.rank, self.world_size)
+        self._watch = Watch(self.rank, self.world_size, limit, REPLICAS)
         self._steps: collections.deque[StepStats] = collections.deque(maxlen=_STEPS)
         self._step: Optional[StepStats] = None
         self._began = 0.0
@@ -148,6 +153,7 @@ class State:
 
         Every rank calls this between the same two steps. `stats` shows the time that a step usually takes.
         """
+        seconds = number("seconds", seconds)
         if self._native is not None:
             self._native.set_deadline(seconds)
 
@@ -188,8 +194,8 @@ class State:
         parts: list[Any] = [part for part in model.modules() if hasattr(part, "set_all_reduce_hook")]
         if not parts:
             raise SettingError("no part of the model is sharded by FSDP2: call fully_shard first")
-        for number, part in enumerate(parts):
-            part.set_all_reduce_hook(functools.partial(self._reduce_part, number))
+        for index, part in enumerate(parts):
+            part.set_all_reduce_hook(functools.partial(self._reduce_part, index))
 
     def _reduce_part(self, number: int, gradients: torch.Tensor) -> None:
         """Average the gradients of part `number` of a sharded model.
@@ -296,13 +302,8 @@ class State:
             return
         step.seconds = time.monotonic() - self._began
         self._steps.append(step)
-        silence = self._watch.add(step)
         publish(self, step)
-        if silence >= self._gone_after:
-            raise GoneError(
-                f"all other ranks have been silent for {silence:.0f} s: check whether they and the network still run, "
-                "and restart the job from its last checkpoint"
-            )
+        self._watch.add(step)
 
 
 def _complete(reference: "weakref.ref[State]", operations: "queue.SimpleQueue[Optional[_Operation]]") -> None:
@@ -335,6 +336,8 @@ def _value(future: "torch.futures.Future[Any]") -> Any:
 
 def _start(group: Any, rank: int, ranks: int, settings: dict[str, Any]) -> _native.Job:
     """Start the job of a process group."""
+    # A rank that fails later leaves the others alone at the store.
+    _native.check(settings)
     if os.environ.get("ULTIMA_CONTROLLER"):
         return _job.start(settings, ranks)
     store = default_store()

@@ -30,7 +30,7 @@ class IncompleteError(Error):
 
 
 class GoneError(Error):
-    """All other ranks are silent."""
+    """A rank, or every other rank, is silent for longer than `gone_after`; the message names it."""
 
 
 class ClosedError(Error):

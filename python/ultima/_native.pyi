@@ -55,12 +55,19 @@ class Outcome:
     def late(self) -> dict[int, float]:
         """The share of a rank's packets that did not arrive in time, by rank, where that is not 0."""
     @property
+    def missed(self) -> dict[int, int]:
+        """The packets that did not arrive in time, by the rank that owed them."""
+    @property
+    def trimmed_by_hops(self) -> dict[int, int]:
+        """Packets whose payload a switch removed, by the number of switches on their path up to here."""
+    @property
     def slowest(self) -> tuple[int, float] | None:
         """The rank whose contributions arrived last, and the seconds that this rank waited for them alone."""
     @property
     def silent(self) -> list[int]:
         """Ranks that were silent in this and at least two earlier operations. The job does not wait for them."""
 
+def check(settings: dict[str, Any]) -> None: ...
 def start(
     settings: dict[str, Any],
     meeting: tuple[int, list[str]] | tuple[object, int, int, str, str] | int | None,

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch.distributed as dist
 
+from ._errors import RendezvousError
 from ._network import is_loopback, route_to
 
 # The longest pause between two looks at the store.
@@ -31,25 +32,35 @@ class TorchStore:
 
     def set(self, key: str, value: bytes) -> None:
         """Set a value."""
-        self._store.set(key, value)
-        self._store.add(f"{key}/there", 1)
+        self._call("set", key, value)
+        self._call("add", f"{key}/there", 1)
 
     def get(self, key: str, seconds: float) -> bytes | None:
         """Return a value as soon as it is there, or None after `seconds`."""
         end = time.monotonic() + seconds
         pause = 0.001
-        while self._store.add(f"{key}/there", 0) == 0:
+        while self._call("add", f"{key}/there", 0) == 0:
             if self._cancelled:
                 raise InterruptedError("the rendezvous was interrupted")
             if time.monotonic() >= end:
                 return None
             time.sleep(pause)
             pause = min(2 * pause, _PAUSE)
-        return bytes(self._store.get(key))
+        return bytes(self._call("get", key))
 
     def count(self, key: str) -> int:
         """Add one to a number that starts at 0."""
-        return int(self._store.add(key, 1))
+        return int(self._call("add", key, 1))
+
+    def _call(self, method: str, *arguments: Any) -> Any:
+        try:
+            return getattr(self._store, method)(*arguments)
+        except (RuntimeError, OSError) as error:
+            # Without the frames of C++ that follow.
+            reason = str(error).partition("\n")[0]
+            raise RendezvousError(
+                f"the process that serves it (rank 0, or torchrun on its host) does not answer: {reason}; check its log"
+            ) from None
 
     def host(self) -> str | None:
         """Return the host that serves the store, or None for a store without one."""
@@ -72,7 +83,7 @@ def prefix_of(group: Any) -> str:
 
 
 def local_address(store: TorchStore, prefix: str, rank: int, ranks: int, seconds: float) -> str:
-    """Choose the local address that the other ranks reach.
+    """Choose the local address that the other ranks reach. Raise RendezvousError if the store fails.
 
     It is the one that routes to the store. On the store's own machine that may be loopback, if its name has such an
     address there; then it is the one that routes to a rank on another machine, if there is one.

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import math
+import operator
 from collections.abc import Mapping
 from typing import Any, TypedDict
 
 from ._errors import SettingError
+
+# Ranges of whole numbers. Slower rates and smaller packets are mistakes, such as a rate in Mbit/s.
+_RANGES = {
+    "rate": (10**5, (1 << 64) - 1, "a whole number of bits per second, 100,000 or more"),
+    "slot_bytes": (64, (1 << 64) - 1, "a multiple of 4, 64 or more"),
+}
 
 
 class Settings(TypedDict, total=False):
@@ -48,22 +56,44 @@ def _checked(name: str, value: Any) -> Any:
     """Return the value of a setting as the type that Rust expects."""
     annotation = Settings.__annotations__[name]
     expected = str(getattr(annotation, "__forward_arg__", annotation))
-    try:
-        if expected == "bool" and not isinstance(value, bool):
-            raise TypeError
-        if expected == "str" and not isinstance(value, str):
-            raise TypeError
-        if expected == "float":
-            if isinstance(value, str):
-                raise TypeError
-            return float(value)
-        if expected == "int":
-            whole = int(value)
-            if isinstance(value, str) or whole != value or not 0 <= whole < 1 << 64:
-                raise TypeError
-            return whole
-    except (TypeError, ValueError, OverflowError):
-        names = {"float": "a number", "int": "a whole number of 64 bits, 0 or more", "bool": "True or False"}
-        wanted = names.get(expected, "a text")
-        raise SettingError(f"{name} is {value!r}: expected {wanted}") from None
+    if expected == "float":
+        return number(name, value)
+    if expected == "int":
+        return whole(name, value, *_RANGES.get(name, (0, (1 << 64) - 1, "a whole number of 64 bits, 0 or more")))
+    if expected == "bool" and not isinstance(value, bool):
+        raise SettingError(f"{name} is {value!r}: expected True or False")
+    if expected == "str" and not isinstance(value, str):
+        raise SettingError(f"{name} is {value!r}: expected a text")
     return value
+
+
+def number(name: str, value: Any) -> float:
+    """Return an argument that has to be a number, such as one of NumPy."""
+    try:
+        if isinstance(value, (bool, str, bytes)):
+            raise TypeError
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise SettingError(f"{name} is {value!r}: expected a number") from None
+
+
+def whole(name: str, value: Any, least: int, most: int, expected: str) -> int:
+    """Return an argument that has to be a whole number in a range, such as one of NumPy."""
+    try:
+        if isinstance(value, (bool, str, bytes)):
+            raise TypeError
+        found = int(value) if isinstance(value, float) and value.is_integer() else operator.index(value)
+        if not least <= found <= most:
+            raise ValueError
+        return found
+    except (TypeError, ValueError, OverflowError):
+        raise SettingError(f"{name} is {value!r}: expected {expected}") from None
+
+
+def silence_limit(value: Any) -> float | None:
+    """Return `gone_after` as seconds, or None for no limit."""
+    if value is None:
+        return None
+    if isinstance(value, str) or not 0 < (seconds := number("gone_after", value)) < math.inf:
+        raise SettingError(f"gone_after is {value!r}: expected seconds, such as 60, or None")
+    return seconds

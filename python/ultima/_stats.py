@@ -1,11 +1,13 @@
-"""Statistics of steps, and the log of ranks that hold a job up."""
+"""Statistics of steps, the log of ranks that hold a job up, and the error about ranks that are gone."""
 
 from __future__ import annotations
 
 import time
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Any, Callable, Protocol
 
+from ._errors import GoneError, SettingError
 from ._log import logger
 from ._native import Outcome
 
@@ -19,6 +21,12 @@ _COST, _COST_SHARE = 1.0, 0.1
 _NO_LONGER = 1.5
 # Steps without such a wait after which the rank is back.
 _STEPS_IN_TIME = 10
+# A link is lossy if it loses this share of a rank's packets in so many steps, until it loses less than half of that.
+_LOSSY, _LOSSY_STEPS = 0.05, 50
+# Silence ends a training after as many steps at least: a pause between two steps, as for an evaluation, counts as one.
+_GONE_STEPS = 20
+# What repairs replicas of a model after a rank was late.
+REPLICAS = "; replicas may differ now: state.average(model.parameters()) on every rank makes them equal"
 
 
 @dataclass
@@ -45,6 +53,10 @@ class StepStats:
     """Ranks that the job does not wait for any more."""
     waited: dict[int, float] = field(default_factory=dict)
     """The longest time, in seconds, for which one bucket waited for a rank alone: all others' packets had arrived."""
+    missed: dict[int, int] = field(default_factory=dict)
+    """The packets that did not arrive in time, by the rank that owed them."""
+    trimmed_by_hops: dict[int, int] = field(default_factory=dict)
+    """Packets whose payload a switch removed, by the number of switches on their path up to here."""
 
     @property
     def lost_share(self) -> float:
@@ -61,6 +73,12 @@ class StepStats:
             self.lost[cause] = self.lost.get(cause, 0) + lost
         for rank, share in outcome.late.items():
             self.late[rank] = max(self.late.get(rank, 0.0), share)
+        for total, packets in (
+            (self.missed, outcome.missed),
+            (self.trimmed_by_hops, outcome.trimmed_by_hops),
+        ):
+            for key, count in packets.items():
+                total[key] = total.get(key, 0) + count
         self.silent = outcome.silent
         if outcome.slowest is not None:
             rank, seconds = outcome.slowest
@@ -81,21 +99,42 @@ class _Slow:
     is_named: bool = False
 
 
-class Watch:
-    """Logs which rank holds the job up, since when and by how much."""
+@dataclass
+class _Silence:
+    """A rank that the job does not wait for."""
 
-    def __init__(self, rank: int, ranks: int) -> None:
+    first: int
+    since: float
+    counted: float = 0.0
+    """Seconds of silence, of which each step and the pause before it are at most a twentieth of the limit."""
+
+
+class Watch:
+    """Logs which rank or link holds the job up, since when and by how much. Raises GoneError if a rank is gone."""
+
+    def __init__(self, rank: int, ranks: int, gone_after: float | None = None, advice: str = "") -> None:
+        """Watch a job of `ranks` ranks at `rank`. The log has `advice` when a rank is back."""
+        self._rank, self._ranks = rank, ranks
         self._others = set(range(ranks)) - {rank}
+        self._gone_after, self._advice = gone_after, advice
         # Of the late ranks: the first step, and its time.
         self._since: dict[int, tuple[int, float]] = {}
         self._slow: dict[int, _Slow] = {}
+        self._silent: dict[int, _Silence] = {}
         # This rank was late.
         self._is_late = False
         self._usual: float | None = None
-        self._silence: float | None = None
+        self._last: float | None = None
+        # Of the last steps: number, owed packets, missed ones by rank, trimmed ones by hops; and the sums.
+        self._recent: deque[tuple[int, int, Counter[int], Counter[int]]] = deque()
+        self._owed = 0
+        self._missed: Counter[int] = Counter()
+        self._trimmed: Counter[int] = Counter()
+        # Ranks whose packets are lost, or this one if those of all ranks are.
+        self._lossy: set[int] = set()
 
-    def add(self, step: StepStats, now: float | None = None) -> float:
-        """Log what a step changes. Return the seconds for which all other ranks have been silent."""
+    def add(self, step: StepStats, now: float | None = None) -> None:
+        """Log what a step changes. Raise GoneError if a rank is silent for longer than `gone_after`."""
         now = time.monotonic() if now is None else now
         late = {rank for rank, share in step.late.items() if share >= _HALF} | set(step.silent)
         if not late:
@@ -109,16 +148,98 @@ class Watch:
                 step.step,
             )
         elif self._is_late and not is_late:
-            logger.warning("step %d: other ranks' packets arrive here in time again", step.step)
+            logger.warning("step %d: other ranks' packets arrive here in time again%s", step.step, self._advice)
         self._is_late = is_late
         if not is_late:
             self._name_late(step, late, now)
         self._name_slow(step, late, now)
-        if late != self._others or set(step.silent) != self._others:
-            self._silence = None
-        elif self._silence is None:
-            self._silence = now
-        return 0.0 if self._silence is None else now - self._silence
+        self._name_lossy(step, late)
+        self._count_silence(step, now)
+
+    def _count_silence(self, step: StepStats, now: float) -> None:
+        """Log ranks that the job does not wait for any more, and raise GoneError about those that do not return."""
+        limit = self._gone_after
+        passed = 0.0 if self._last is None else now - self._last
+        self._last = now
+        for rank in set(self._silent) - set(step.silent):
+            del self._silent[rank]
+        for silence in self._silent.values():
+            silence.counted += passed if limit is None else min(passed, limit / _GONE_STEPS)
+        new = sorted(set(step.silent) - set(self._silent))
+        for rank in new:
+            first, since = self._since.get(rank, (step.step, now - step.seconds))
+            self._silent[rank] = _Silence(first, since)
+        if new:
+            after = "with gone_after=None the job continues"
+            if limit is not None:
+                after = f"if that lasts, GoneError ends the job after {limit:g} s and {_GONE_STEPS} steps (gone_after)"
+            logger.warning("%s; %s", self._loss_of(new, now), after)
+        gone = limit is not None and any(silence.counted >= limit for silence in self._silent.values())
+        if gone and set(self._silent) == self._others:
+            seconds = now - min(silence.since for silence in self._silent.values())
+            raise GoneError(
+                f"all other ranks have been silent for {seconds:.0f} s: check whether they and the network still run, "
+                "and restart the job from its last checkpoint"
+            )
+        if gone:
+            raise GoneError(
+                f"{self._loss_of(sorted(self._silent), now)}: check the rank's log, and restart the job from its last "
+                "checkpoint, as torchrun --max-restarts does; a controller's job replaces lost members by `ultima job "
+                "resize`; with gone_after=None a job continues without the rank"
+            )
+
+    def _loss_of(self, ranks: list[int], now: float) -> str:
+        """Describe what the silence of ranks costs."""
+        oldest = min((self._silent[rank] for rank in ranks), key=lambda silence: silence.since)
+        since = time.strftime("%H:%M:%S", time.localtime(time.time() - (now - oldest.since)))
+        if len(ranks) == 1:
+            who, own = f"rank {ranks[0]} has", "its values, and the part that it averages"
+        else:
+            who, own = f"ranks {', '.join(map(str, ranks))} have", "their values, and the part that they average"
+        return (
+            f"{who} sent nothing since step {oldest.first} ({since}, {now - oldest.since:.0f} s ago): every mean lacks "
+            f"{own}, {len(ranks)}/{self._ranks} of it"
+        )
+
+    def _name_lossy(self, step: StepStats, late: set[int]) -> None:
+        """Log ranks of whose packets a sizeable share is lost. A late rank has its own line."""
+        missed = Counter({rank: count for rank, count in step.missed.items() if rank not in late})
+        trimmed = Counter(step.trimmed_by_hops)
+        self._recent.append((step.step, step.owed, missed, trimmed))
+        self._owed += step.owed
+        self._missed += missed
+        self._trimmed += trimmed
+        if len(self._recent) > _LOSSY_STEPS:
+            _, owed, missed, trimmed = self._recent.popleft()
+            self._owed -= owed
+            self._missed -= missed
+            self._trimmed -= trimmed
+        if len(self._recent) < _LOSSY_STEPS or not (self._missed or self._lossy):
+            return
+        # Shards are equal, and so is what every rank owes.
+        owed_by_each = max(self._owed / max(len(self._others), 1), 1)
+        shares = {rank: self._missed[rank] / owed_by_each for rank in sorted(self._others)}
+        if len(shares) > 1:
+            shares = {self._rank: min(shares.values()), **shares}
+        for rank, share in shares.items():
+            if rank != self._rank and self._rank in self._lossy:
+                self._lossy.discard(rank)
+                continue
+            whose = "of every rank's packets to this one" if rank == self._rank else f"of rank {rank}'s packets"
+            steps = f"steps {self._recent[0][0]} to {step.step}"
+            if share > _LOSSY and rank not in self._lossy:
+                self._lossy.add(rank)
+                logger.warning(
+                    "%s: %.0f%% %s did not arrive in time%s", steps, 100 * share, whose, self._place_of_losses()
+                )
+            elif share < _LOSSY / 2 and rank in self._lossy:
+                self._lossy.remove(rank)
+                logger.warning("%s: only %.2g%% %s did not arrive in time", steps, 100 * share, whose)
+
+    def _place_of_losses(self) -> str:
+        """Describe where the packets of the last steps were lost, if a switch has reported it."""
+        places = [f"{count} of those that had passed {hops} switches" for hops, count in sorted(self._trimmed.items())]
+        return f"; switches removed the payloads of {', '.join(places)}" if places else ""
 
     def _name_late(self, step: StepStats, late: set[int], now: float) -> None:
         """Log ranks whose packets are late, and those that are in time again."""
@@ -127,11 +248,12 @@ class Watch:
         for rank in sorted(set(self._since) - late):
             first, since = self._since.pop(rank)
             logger.warning(
-                "rank %d is in time again at step %d: it was late for %d steps, %.3g s",
+                "rank %d is in time again at step %d: it was late for %d steps, %.3g s%s",
                 rank,
                 step.step,
                 step.step - first,
                 now - since,
+                self._advice,
             )
         for rank in late:
             self._since.setdefault(rank, (step.step, now - step.seconds))
@@ -198,6 +320,8 @@ def tensorboard(writer: Writer, *, state: object = None, tag: str = "ultima") ->
         tag: What the names of the values start with.
 
     """
+    if not callable(getattr(writer, "add_scalar", None)):
+        raise SettingError(f"writer is {writer!r}: expected a SummaryWriter, which has add_scalar")
 
     def record(of: object, step: StepStats) -> None:
         if state is not None and of is not state:

@@ -129,7 +129,7 @@ fn widths(name: &str, header: &[MetadataInfo], layout: &Layout) -> Result<Vec<u3
     if !header.iter().any(|field| field.is_translated) {
         return Ok(header.iter().map(|field| field.width).collect());
     }
-    // Of a translated type P4Info tells the controller's width; the program's own is in the header
+    // For a translated type, P4Info has the controller's width; the program's own is in the header
     // type whose fields these are, without what p4c adds to fill its last byte.
     let same = |shape: &&super::layout::Shape| {
         let names = shape.fields.iter().map(|field| field.name.as_str());

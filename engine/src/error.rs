@@ -144,6 +144,19 @@ impl ControlError {
         ControlError::new(ErrorKind::InvalidArgument, text)
     }
 
+    /// Checks a number of objects against a limit.
+    pub(super) fn check_room(
+        what: impl fmt::Display,
+        found: usize,
+        limit: usize,
+    ) -> Result<(), ControlError> {
+        if found <= limit {
+            return Ok(());
+        }
+        let text = format!("{what} would be {found}, the limit is {limit}");
+        Err(ControlError::new(ErrorKind::ResourceExhausted, text))
+    }
+
     /// Returns the error of a value that is empty or does not fit its width.
     pub(super) fn value(what: &str, bits: u32, fault: &str) -> ControlError {
         let text = format!("{what} is {bits} bits wide: {fault}");

@@ -197,16 +197,8 @@ impl Layout {
             *valid = u8::from(instance.metadata);
         }
 
-        let by_name = instances
-            .iter()
-            .enumerate()
-            .map(|(i, x)| (x.name.clone(), i))
-            .collect();
-        let stack_by_name = stacks
-            .iter()
-            .enumerate()
-            .map(|(i, x)| (x.name.clone(), i))
-            .collect();
+        let by_name = instances.iter().map(|x| x.name.clone()).zip(0..).collect();
+        let stack_by_name = stacks.iter().map(|x| x.name.clone()).zip(0..).collect();
         Ok(Layout {
             shapes,
             instances,
@@ -263,7 +255,7 @@ impl Layout {
         self.field(header, field, "").ok()
     }
 
-    /// The one-bit field that tells whether an instance is valid.
+    /// The one-bit field that is 1 if an instance is valid.
     pub fn validity(&self, instance: usize) -> Slot {
         validity(instance)
     }
@@ -276,7 +268,7 @@ impl Layout {
     }
 }
 
-/// The one-bit field that tells whether an instance is valid.
+/// The one-bit field that is 1 if an instance is valid.
 pub(super) fn validity(instance: usize) -> Slot {
     Slot::new((WORK + instance) * 8 + 7, 1, false)
 }

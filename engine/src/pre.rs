@@ -151,12 +151,8 @@ impl<T> Objects<T> {
         found: usize,
         limit: usize,
     ) -> Result<(), ControlError> {
-        if found <= limit {
-            return Ok(());
-        }
-        let kind = self.kind;
-        let text = format!("{kind} {id}: number of {what} would be {found}, the limit is {limit}");
-        Err(ControlError::new(ErrorKind::ResourceExhausted, text))
+        let what = format_args!("{} {id}: number of {what}", self.kind);
+        ControlError::check_room(what, found, limit)
     }
 
     fn insert(&mut self, id: u32, new: T) -> Result<(), ControlError> {

@@ -78,7 +78,7 @@ pub(super) struct Standard {
 
 impl Standard {
     pub fn new(program: &json::Program, layout: &Layout) -> Result<Standard, LoadError> {
-        // p4c tells by aliases which of its fields are the target's.
+        // p4c marks the target's fields by aliases.
         let find = |header: &str, field: &str| {
             let name = format!("{header}.{field}");
             let alias = program

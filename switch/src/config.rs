@@ -6,6 +6,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ultima_grpc::tls::ServerTls;
 use ultima_p4runtime::text::{self, TextError};
@@ -16,6 +17,9 @@ use crate::target::Target;
 use crate::tm::{PRIORITIES, WireConfig};
 use crate::trace::PacketLog;
 use ultima_engine::Limits;
+
+/// Longest average pause that a switch polls through by default: about as long as the kernel takes to wake a thread.
+pub const POLL: Duration = Duration::from_micros(30);
 
 /// Highest port number: v1model's egress port has nine bits, and 511 stands for "drop".
 pub const MAX_PORT: u16 = 510;
@@ -173,6 +177,8 @@ pub struct SwitchConfig {
     pub priority_queues: u8,
     /// Sends to veths through AF_XDP, which costs less. Captures on the switch's own interfaces then show received frames only.
     pub send_rings: bool,
+    /// Longest average pause between packets in which the forwarding thread polls for the next one. In longer pauses it sleeps.
+    pub poll: Duration,
     /// Receives the trace of every packet that enters.
     pub packet_log: Option<PacketLog>,
     /// Queues and wire of ports that are added later, where the request does not set them.
@@ -199,6 +205,7 @@ impl Default for SwitchConfig {
             pcap_names: CaptureNames::Number,
             priority_queues: PRIORITIES as u8,
             send_rings: true,
+            poll: POLL,
             packet_log: None,
             added_wire: WireConfig::default(),
             limits: Limits::default(),

@@ -13,7 +13,7 @@ use crate::notify::Notifier;
 use crate::pcap::Capture;
 use crate::pipeline::Pipeline;
 use crate::port::PortIo;
-use crate::port::links::LinkNews;
+use crate::port::links::LinkEvents;
 use crate::stats::{Key, Place, PortStats, StatsKey};
 use crate::tm::{EgressPort, Held, Nanos, PRIORITIES, Pool, WireConfig};
 use crate::trace::tracer::Tracer;
@@ -26,11 +26,11 @@ mod ports;
 mod programs;
 
 pub(crate) use liveness::PortStatus;
-use liveness::Told;
+use liveness::Reported;
 pub use ports::unknown_port;
 
 /// Poller token of interface notifications; smaller tokens are port numbers.
-pub(crate) const LINK_NEWS: u64 = u64::MAX - 2;
+pub(crate) const LINK_EVENTS: u64 = u64::MAX - 2;
 /// Longest time that a capture stays in memory.
 const FLUSH_INTERVAL: Nanos = 200_000_000;
 
@@ -117,8 +117,8 @@ pub(crate) struct Datapath {
     /// Index into `ports` by port number.
     by_number: Vec<Option<usize>>,
     /// Interface notifications, from the first port on a network interface on.
-    links: Option<LinkNews>,
-    told: Told,
+    links: Option<LinkEvents>,
+    reported: Reported,
     nowhere: Nowhere,
     stats_key: Option<StatsKey>,
     controllers: ControllerLink,
@@ -157,7 +157,7 @@ impl Datapath {
             attachments: Vec::with_capacity(ports.len()),
             by_number: vec![None; usize::from(MAX_PORT) + 1],
             links: None,
-            told: Told::default(),
+            reported: Reported::default(),
             nowhere: Nowhere {
                 egress: EgressPort::new(WireConfig::default(), 0, PRIORITIES as u8),
                 stats: PortStats::new(keyed),

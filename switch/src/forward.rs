@@ -8,13 +8,14 @@ use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::time::Duration;
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use tokio::sync::oneshot;
 
 use crate::clock::Alarm;
-use crate::datapath::{ControllerLink, Datapath, LINK_NEWS, NewPort};
+use crate::datapath::{ControllerLink, Datapath, LINK_EVENTS, NewPort};
 use crate::idle_poll::IdlePoll;
 use crate::pipeline::Pipeline;
 use crate::port::mmsg::RxBatch;
@@ -106,6 +107,7 @@ pub(crate) struct Forwarder {
     commands: Receiver<Command>,
     running: bool,
     batch: RxBatch,
+    idle_poll: IdlePoll,
 }
 
 impl Forwarder {
@@ -115,6 +117,7 @@ impl Forwarder {
         controllers: ControllerLink,
         stats_key: Option<StatsKey>,
         pipeline: Option<Pipeline>,
+        poll: Duration,
     ) -> io::Result<(Forwarder, Handle)> {
         let poller = Arc::new(Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?);
         let waker = Arc::new(EventFd::from_flags(
@@ -137,6 +140,7 @@ impl Forwarder {
             commands,
             running: true,
             batch: RxBatch::new(),
+            idle_poll: IdlePoll::new(poll),
         };
         Ok((forwarder, handle))
     }
@@ -150,10 +154,9 @@ impl Forwarder {
     pub(crate) fn run(mut self) -> io::Result<()> {
         let mut events = [EpollEvent::empty(); 64];
         let clock = self.datapath.clock();
-        let mut idle_poll = IdlePoll::new();
         let mut busy = false;
         while self.running {
-            let awake = busy || idle_poll.idle(clock.now());
+            let awake = busy || self.idle_poll.idle(clock.now());
             let timeout = if awake {
                 EpollTimeout::ZERO
             } else {
@@ -166,12 +169,12 @@ impl Forwarder {
                 Err(errno) => return Err(errno.into()),
             };
             if count > 0 {
-                idle_poll.busy(clock.now());
+                self.idle_poll.busy(clock.now());
             }
             let events = &events[..count];
             busy = events.iter().any(|event| event.data() == WAKE);
             if busy {
-                idle_poll.commanded(clock.now());
+                self.idle_poll.commanded(clock.now());
                 // Frames that can leave at once leave first, so that ingress and egress of one packet see the
                 // same state. This ends: queues are bounded, and nothing is received meanwhile. A frame that
                 // arrives after a command was sent sees its effect.
@@ -182,7 +185,7 @@ impl Forwarder {
                 match event.data() {
                     WAKE => {}
                     ALARM => self.alarm.rang(clock.now()),
-                    LINK_NEWS => self.datapath.links_changed(),
+                    LINK_EVENTS => self.datapath.links_changed(),
                     port => self
                         .datapath
                         .port_event(port, event.events(), &mut self.batch),
@@ -228,7 +231,8 @@ mod tests {
             notifier: notify::queues(Arc::default()).0,
         };
         let (forwarder, handle) =
-            Forwarder::new(Vec::new(), controllers, None, None).expect("a forwarder");
+            Forwarder::new(Vec::new(), controllers, None, None, Duration::ZERO)
+                .expect("a forwarder");
         let thread = std::thread::spawn(|| forwarder.run());
         let failed: Result<(), _> = handle.call(|_| panic!("as a defect would")).await;
         assert_eq!(failed, Err(CommandError::Panicked));

@@ -112,8 +112,9 @@ pub(crate) async fn start(
     }
     let controllers = ControllerLink { cpu_port, notifier };
     let schema = pipeline.as_ref().and_then(Pipeline::schema);
-    let (mut forwarder, handle) = Forwarder::new(ports, controllers, config.stats_key, pipeline)
-        .map_err(SwitchError::Forwarding)?;
+    let (mut forwarder, handle) =
+        Forwarder::new(ports, controllers, config.stats_key, pipeline, config.poll)
+            .map_err(SwitchError::Forwarding)?;
     if joined {
         forwarder.datapath().join();
     }

@@ -1,10 +1,8 @@
 //! The embedded switch, in the test's process.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::Arc;
 
 use tokio::runtime::Runtime;
-use ultima_emulation::Tofino;
 use ultima_switch::{Attach, PortConfig, Switch, SwitchConfig, WireConfig};
 
 use crate::fabric::device_id;
@@ -19,18 +17,18 @@ impl Embedded {
     /// # Panics
     /// If it cannot be started.
     pub fn start(runtime: &Runtime, switch: usize, ports: Vec<(u16, Attach)>) -> Self {
-        Self::emulating(runtime, switch, ports, None)
+        Self::configured(runtime, switch, ports, SwitchConfig::default())
     }
 
-    /// As [`Embedded::start`], with the interfaces of a chip.
+    /// As [`Embedded::start`], with other settings than the default.
     ///
     /// # Panics
     /// If it cannot be started.
-    pub fn emulating(
+    pub fn configured(
         runtime: &Runtime,
         switch: usize,
         ports: Vec<(u16, Attach)>,
-        tofino: Option<Tofino>,
+        config: SwitchConfig,
     ) -> Self {
         let ports = ports.into_iter().map(|(number, attach)| PortConfig {
             number,
@@ -42,8 +40,7 @@ impl Embedded {
             grpc: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             ports: ports.collect(),
             seed: 0,
-            target: tofino.map(|tofino| Arc::new(tofino) as _),
-            ..SwitchConfig::default()
+            ..config
         };
         Self(
             runtime

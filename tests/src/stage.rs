@@ -1,6 +1,7 @@
 //! The start of most tests: a testbed with a running controller and installed jobs.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use crate::controller::{ACROSS, Controller, LEFT, RIGHT};
 use crate::counters::{CounterReader, Counts};
@@ -18,6 +19,8 @@ pub enum Target {
     Sockets,
     /// The embedded switch on interfaces, see [`crate::needs::interfaces`].
     Interfaces,
+    /// The same; the forwarding thread polls through pauses of this length.
+    Polling(Duration),
     /// BMv2 with this path, on interfaces.
     Bmv2(PathBuf),
 }
@@ -61,6 +64,9 @@ impl Target {
             Target::Sockets => test(Testbed::of_embedded_on_sockets(fabric)),
             Target::Interfaces => {
                 netns::within(|| test(Testbed::of_embedded_on_interfaces(fabric)))
+            }
+            Target::Polling(poll) => {
+                netns::within(|| test(Testbed::of_polling_on_interfaces(fabric, *poll)))
             }
             Target::Bmv2(program) => netns::within(|| test(Testbed::of_bmv2(fabric, program))),
         }

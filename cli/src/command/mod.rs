@@ -26,6 +26,7 @@ mod jobs_of;
 mod lab;
 mod membership;
 mod outcome;
+mod poll_option;
 mod ports;
 mod refusal;
 pub mod resume;

@@ -261,7 +261,7 @@ fn takes(op: &Op, held: At) -> bool {
     }
 }
 
-/// True if a boxed slice is its address and its length, as code assumes; Rust does not promise it.
+/// True if a boxed slice is its address and its length, as code assumes; Rust does not guarantee it.
 fn slices_are_pointers_and_lengths() -> bool {
     let slice: Box<[u64]> = Box::new([0; 3]);
     // SAFETY: a boxed slice has the size of two words, and any content is valid for those.

@@ -103,11 +103,7 @@ impl Profile {
             );
             return Err(self.wrong(what));
         }
-        self.check_room(
-            "number of groups",
-            self.groups.len() + 1,
-            self.declared.max_groups,
-        )?;
+        self.check_group_room()?;
         let weight = self.check_group(id, &members, max_size, 0)?;
         let group = Group {
             written: Vec::new(),
@@ -241,11 +237,7 @@ impl Profile {
             );
             return Err(self.wrong(what));
         }
-        self.check_room(
-            "number of groups",
-            self.groups.len() + 1,
-            self.declared.max_groups,
-        )?;
+        self.check_group_room()?;
         self.check_weight(weight, 0)?;
         let mut watches = set.actions.iter().map(|one| one.watch);
         watches.try_for_each(|watch| self.check_watch(watch))?;
@@ -448,11 +440,13 @@ impl Profile {
         found: usize,
         limit: usize,
     ) -> Result<(), ControlError> {
-        if found <= limit {
-            return Ok(());
-        }
-        let what = format!("{what} would be {found}, the limit is {limit}");
-        Err(self.error(ErrorKind::ResourceExhausted, what))
+        ControlError::check_room(format_args!("{}: {what}", self.owner()), found, limit)
+    }
+
+    /// Checks that there is room for another group or set.
+    fn check_group_room(&self) -> Result<(), ControlError> {
+        let groups = self.groups.len() + 1;
+        self.check_room("number of groups", groups, self.declared.max_groups)
     }
 
     fn wrong(&self, what: impl Into<String>) -> ControlError {

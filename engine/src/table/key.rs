@@ -161,7 +161,7 @@ impl Key {
     fn check_priority(&self, owner: Owner, priority: i32) -> Result<(), ControlError> {
         let what = match self.has_priority() {
             true if priority <= 0 => "it must be 1 or more",
-            false if priority != 0 => "it must be 0: the key tells which entry wins",
+            false if priority != 0 => "it must be 0: the key decides which entry wins",
             _ => return Ok(()),
         };
         Err(ControlError::invalid(format!(

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 use tokio::sync::watch;
 
-use super::{Datapath, LINK_NEWS};
+use super::{Datapath, LINK_EVENTS};
 use crate::config::MAX_PORT;
 use crate::pipeline::Pipeline;
-use crate::port::links::LinkNews;
+use crate::port::links::LinkEvents;
 use ultima_engine::PortState;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub(crate) struct PortStatus {
 
 /// The status of all ports that programs and subscribers were given.
 #[derive(Default)]
-pub(super) struct Told {
+pub(super) struct Reported {
     ports: Arc<[PortStatus]>,
     subscribers: watch::Sender<Arc<[PortStatus]>>,
 }
@@ -47,18 +47,18 @@ impl Datapath {
     /// Starts following the state of network interfaces.
     pub(super) fn follow_links(&mut self) -> io::Result<()> {
         if self.links.is_none() {
-            let news = LinkNews::open()?;
-            let bell = EpollEvent::new(EpollFlags::EPOLLIN, LINK_NEWS);
-            self.poller.add(news.as_fd(), bell)?;
-            self.links = Some(news);
+            let events = LinkEvents::open()?;
+            let bell = EpollEvent::new(EpollFlags::EPOLLIN, LINK_EVENTS);
+            self.poller.add(events.as_fd(), bell)?;
+            self.links = Some(events);
         }
         Ok(())
     }
 
     /// Handles interface notifications.
     pub(crate) fn links_changed(&mut self) {
-        if let Some(news) = &self.links {
-            news.take();
+        if let Some(events) = &self.links {
+            events.take();
         }
         for (port, io) in self.ports.iter_mut().zip(&mut self.attachments) {
             io.link_changed();
@@ -70,12 +70,13 @@ impl Datapath {
     /// Reports changed port states to programs and subscribers.
     pub(crate) fn watch_ports(&mut self) {
         let ports = self.ports.iter().zip(&self.attachments);
-        let mut both = self.told.ports.iter().zip(ports.clone());
-        let as_told = self.told.ports.len() == self.ports.len()
-            && both.all(|(told, (port, io))| {
-                (told.number, told.up, told.enabled) == (port.number, io.connected(), io.enabled())
+        let mut both = self.reported.ports.iter().zip(ports.clone());
+        let unchanged = self.reported.ports.len() == self.ports.len()
+            && both.all(|(before, (port, io))| {
+                (before.number, before.up, before.enabled)
+                    == (port.number, io.connected(), io.enabled())
             });
-        if as_told {
+        if unchanged {
             return;
         }
         let status: Arc<[PortStatus]> = ports
@@ -87,25 +88,25 @@ impl Datapath {
                 interface: io.interface(),
             })
             .collect();
-        let before = self.told.ports.iter();
+        let before = self.reported.ports.iter();
         let absent = before.map(|port| (port.number, PortState::Absent));
         let states: Vec<_> = absent.chain(status.iter().map(PortStatus::state)).collect();
         for pipeline in [&mut self.active, &mut self.saved].into_iter().flatten() {
             pipeline.engine.set_ports(&states);
         }
-        self.told.ports = status.clone();
-        self.told.subscribers.send_replace(status);
+        self.reported.ports = status.clone();
+        self.reported.subscribers.send_replace(status);
     }
 
     pub(crate) fn port_status(&self) -> watch::Receiver<Arc<[PortStatus]>> {
-        self.told.subscribers.subscribe()
+        self.reported.subscribers.subscribe()
     }
 
     /// Reports all port states to a new program.
     pub(super) fn introduce_ports(&mut self, pipeline: &mut Pipeline) {
         self.watch_ports();
         let absent = (0..=MAX_PORT).map(|number| (number, PortState::Absent));
-        let states = self.told.ports.iter().map(PortStatus::state);
+        let states = self.reported.ports.iter().map(PortStatus::state);
         let states: Vec<_> = absent.chain(states).collect();
         pipeline.engine.set_ports(&states);
     }

@@ -38,7 +38,7 @@ impl Datapath {
             self.follow_links().map_err(failed)?;
         }
         io.register(&self.poller, number.into()).map_err(failed)?;
-        // From here on there is news of it.
+        // Events follow from here on.
         io.link_changed();
         let at = self.ports.partition_point(|port| port.number < number);
         for slot in self.by_number.iter_mut().flatten() {

@@ -113,10 +113,10 @@ impl Arbitration {
         state.live.insert(stream, id);
         state.highest = state.highest.max(id);
         let primary = state.primary();
-        // §5.3: all are told when a controller becomes the primary, says again that it is, or
-        // ceases to be; what else a backup says is answered to itself.
+        // §5.3: all controllers get an update when one becomes the primary, repeats its election id as the primary, or steps
+        // down. Other updates of a backup are answered to that backup only.
         let to_all = primary == Some(stream) || primary != primary_before;
-        let notices = self.tell_all(role).into_iter();
+        let notices = self.notify_all(role).into_iter();
         let notices = notices.filter(|(to, _)| to_all || *to == stream);
         Ok(ended.into_iter().chain(notices).collect())
     }
@@ -207,7 +207,7 @@ impl Arbitration {
             return Vec::new();
         }
         if was_primary {
-            self.tell_all(&role)
+            self.notify_all(&role)
         } else {
             Vec::new()
         }
@@ -272,7 +272,7 @@ impl Arbitration {
     }
 
     /// Returns the notices for all connected controllers of a role (§5.4).
-    fn tell_all(&self, role: &str) -> Vec<Notice> {
+    fn notify_all(&self, role: &str) -> Vec<Notice> {
         let Some(state) = self.roles.get(role) else {
             return Vec::new();
         };
@@ -381,14 +381,14 @@ mod tests {
             (writes(&all, 5), writes(&all, 3)),
             (Ok(()), Err(Code::PermissionDenied))
         );
-        // Promotion: all are told.
+        // Promotion: all controllers get an update.
         let promoted = all.update(2, HOME, &update(Some(6))).expect("changes");
         assert_eq!(codes(&promoted), [(1, Code::AlreadyExists), (2, Code::Ok)]);
         assert_eq!(
             (writes(&all, 5), writes(&all, 6)),
             (Err(Code::PermissionDenied), Ok(()))
         );
-        // Again the same: all are told again, as after any update of the primary.
+        // Repeated: all controllers get an update, as after any update of the primary.
         assert_eq!(
             all.update(2, HOME, &update(Some(6)))
                 .expect("repeats")

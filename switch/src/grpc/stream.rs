@@ -104,12 +104,12 @@ impl Controllers {
     fn leave(&mut self, id: StreamId) {
         self.streams.remove(&id);
         let notices = self.arbitration.leave(id);
-        self.tell(notices);
+        self.deliver(notices);
     }
 
     /// Sends notices under the arbitration's lock, so that every controller receives changes in order. Writes before a change
     /// reach the forwarding thread before it, and those of the new primary after it (§5.3, 3.2).
-    fn tell(&mut self, notices: Vec<Notice>) {
+    fn deliver(&mut self, notices: Vec<Notice>) {
         for (id, update) in notices {
             match update {
                 Ok(update) => self.respond(id, Response::Arbitration(update)),
@@ -155,12 +155,12 @@ pub(super) fn open(
     serve(service, requests.into_inner(), origin, ARBITRATION_TIME)
 }
 
-/// Serves one controller, which has `patience` for its first arbitration update.
+/// Serves one controller. Its first arbitration update must arrive within `limit`.
 pub(super) fn serve(
     service: Service,
     mut requests: impl Stream<Item = Result<StreamMessageRequest, Status>> + Send + Unpin + 'static,
     origin: Origin,
-    patience: Duration,
+    limit: Duration,
 ) -> ResponseStream<StreamMessageResponse> {
     let (sender, receiver) = mpsc::channel(BACKLOG + NOTIFICATIONS);
     // To end the stream with an error. Weak: the stream is open as long as `Controllers` has it.
@@ -176,14 +176,14 @@ pub(super) fn serve(
             end: end.clone(),
             room: Arc::new(Semaphore::new(REQUESTS)),
         };
-        let mut late = pin!(tokio::time::sleep(patience));
+        let mut late = pin!(tokio::time::sleep(limit));
         let result = loop {
             let request = tokio::select! {
                 request = requests.next() => request,
                 _ = &mut closed => break Ok(()),
                 () = &mut late, if client.unarbitrated.is_some() => {
                     break Err(Status::deadline_exceeded(format!(
-                        "no arbitration update within {patience:?} of the stream's start"
+                        "no arbitration update within {limit:?} of the stream's start"
                     )));
                 }
                 () = evicted(&mut client.unarbitrated) => {
@@ -295,7 +295,7 @@ impl Client<'_> {
                 }
             });
         }
-        controllers.tell(notices);
+        controllers.deliver(notices);
         Ok(())
     }
 
@@ -371,19 +371,19 @@ mod tests {
 
     fn connect(
         service: &Service,
-        patience: Duration,
+        limit: Duration,
     ) -> (Requests, ResponseStream<StreamMessageResponse>) {
-        connect_from(Origin::default(), service, patience)
+        connect_from(Origin::default(), service, limit)
     }
 
     fn connect_from(
         origin: Origin,
         service: &Service,
-        patience: Duration,
+        limit: Duration,
     ) -> (Requests, ResponseStream<StreamMessageResponse>) {
         let (sender, requests) = mpsc::unbounded_channel();
         let requests = UnboundedReceiverStream::new(requests);
-        (sender, serve(service.clone(), requests, origin, patience))
+        (sender, serve(service.clone(), requests, origin, limit))
     }
 
     fn announce(stream: &Requests, low: u64) {
@@ -406,11 +406,11 @@ mod tests {
     #[tokio::test]
     async fn a_stream_without_arbitration_ends() {
         let (service, _forwarder): (Service, Forwarder) = service();
-        let patience = Duration::from_millis(20);
-        let (active, mut responses) = connect(&service, patience);
+        let limit = Duration::from_millis(20);
+        let (active, mut responses) = connect(&service, limit);
         announce(&active, 1);
         assert_eq!(code(&mut responses).await, Some(Code::Ok));
-        let (_silent, mut ended) = connect(&service, patience);
+        let (_silent, mut ended) = connect(&service, limit);
         assert_eq!(code(&mut ended).await, Some(Code::DeadlineExceeded));
         // The older one has passed its time, too.
         announce(&active, 2);

@@ -48,7 +48,7 @@ pub(super) fn service() -> (Service, Forwarder) {
         notifier: notify::queues(tallies.clone()).0,
     };
     let (forwarder, handle) =
-        Forwarder::new(Vec::new(), controllers, None, None).expect("a forwarder");
+        Forwarder::new(Vec::new(), controllers, None, None, Duration::ZERO).expect("a forwarder");
     let loader = Loader {
         limits: Limits::default(),
         seed: 0,
@@ -400,7 +400,7 @@ fn all(pipeline: &Pipeline) -> Vec<ultima_p4runtime::v1::entity::Entity> {
 /// The election id of [`primary`].
 const ELECTION_ID: Option<Uint128> = Some(Uint128 { high: 0, low: 1 });
 
-/// Makes a client the primary while the returned stream lives.
+/// Makes a client the primary as long as the returned stream is open.
 async fn primary(service: &Service) -> impl Sized {
     let update = StreamUpdate::Arbitration(MasterArbitrationUpdate {
         device_id: 1,

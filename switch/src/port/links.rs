@@ -96,14 +96,14 @@ impl Details {
 ///
 /// It ignores the contents of messages, because netlink may lose some (netlink(7)). After a notification, query the state of
 /// the interfaces of interest.
-pub(crate) struct LinkNews(Socket);
+pub(crate) struct LinkEvents(Socket);
 
-impl LinkNews {
+impl LinkEvents {
     pub(crate) fn open() -> io::Result<Self> {
         let mut socket = Socket::new(NETLINK_ROUTE)?;
         let groups = (libc::RTMGRP_LINK | libc::RTMGRP_TC).cast_unsigned();
         socket.bind(&SocketAddr::new(0, groups))?;
-        Ok(LinkNews(socket))
+        Ok(LinkEvents(socket))
     }
 
     /// Takes pending notifications. Later ones notify again.
@@ -120,7 +120,7 @@ impl LinkNews {
     }
 }
 
-impl AsFd for LinkNews {
+impl AsFd for LinkEvents {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }

@@ -34,12 +34,12 @@ const ETHERNET_HEADER: usize = 14;
 const CONGESTION_PAUSE: Nanos = 50_000;
 
 /// The time after which a frame that cannot leave is dropped: in that time an Ethernet frame of 1,500 bytes leaves at 120 kbit/s.
-const PATIENCE: Duration = Duration::from_millis(100);
+const GIVE_UP: Duration = Duration::from_millis(100);
 
 /// Time between two tries to open an AF_XDP socket.
 const RETRY_RING: Duration = Duration::from_secs(1);
 
-/// Tells a full queue from frames that the interface never takes, as a veth whose other end has a smaller MTU: the kernel
+/// Distinguishes a full queue from frames that the interface never takes, as a veth whose other end has a smaller MTU: the kernel
 /// has ENOBUFS for both.
 #[derive(Debug, Default)]
 struct Refusals {
@@ -268,7 +268,7 @@ impl Refusals {
     /// A frame was not taken: whether it is not to be tried again.
     fn is_final(&mut self, frame: &[u8], now: Instant) -> bool {
         let known = self.given_up.is_some_and(|len| frame.len() >= len);
-        if !known && now - *self.since.get_or_insert(now) < PATIENCE {
+        if !known && now - *self.since.get_or_insert(now) < GIVE_UP {
             return false;
         }
         self.since = None;

@@ -15,6 +15,7 @@
 //! The sender runs on the first CPU; the switches may use all.
 
 use std::io;
+use std::num::ParseIntError;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -59,6 +60,9 @@ struct Arguments {
     /// Only these quantities
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Part::Rates, Part::Latency, Part::Writes])]
     only: Vec<Part>,
+    /// How long the embedded switch polls, as `ultima switch --poll`, in microseconds
+    #[arg(long, value_name = "US", default_value = "30", value_parser = microseconds)]
+    poll: Duration,
     /// Only the embedded switch
     #[arg(long)]
     alone: bool,
@@ -138,7 +142,7 @@ fn measure(program: Option<PathBuf>, arguments: &Arguments) -> io::Result<()> {
             Contestant { trials, samples }
         };
         let bmv2 = program.map(|program| start(Target::Bmv2(program)));
-        let embedded = start(Target::Interfaces);
+        let embedded = start(Target::Polling(arguments.poll));
         let span = Duration::from_millis(arguments.span);
         if let Some(seconds) = arguments.flood {
             return flood(&embedded, Duration::from_secs(seconds));
@@ -243,6 +247,10 @@ fn flood(embedded: &Contestant, span: Duration) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+fn microseconds(text: &str) -> Result<Duration, ParseIntError> {
+    text.parse().map(Duration::from_micros)
 }
 
 fn name(traffic: Traffic) -> String {

@@ -2,12 +2,14 @@
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
 
 use ultima_emulation::Tofino;
 use ultima_p4runtime::tofino::TOFINO;
-use ultima_switch::Attach;
+use ultima_switch::{Attach, SwitchConfig, config};
 
 use super::{RunningSwitch, Testbed};
 use crate::bmv2::Bmv2;
@@ -55,10 +57,23 @@ impl Testbed {
     /// # Panics
     /// If the fabric cannot be built.
     pub fn of_embedded_on_interfaces(fabric: Fabric) -> Self {
+        Self::of_polling_on_interfaces(fabric, config::POLL)
+    }
+
+    /// As [`Testbed::of_embedded_on_interfaces`]; the forwarding threads poll through pauses of this length.
+    ///
+    /// # Panics
+    /// If the fabric cannot be built.
+    pub fn of_polling_on_interfaces(fabric: Fabric, poll: Duration) -> Self {
         let links = Links::of_interfaces(&fabric);
         Self::build(fabric, links, |runtime, switch, ports| {
             let attach = |(port, name)| (port, Attach::Interface(name));
-            Embedded::start(runtime, switch, ports.into_iter().map(attach).collect())
+            let config = SwitchConfig {
+                poll,
+                ..SwitchConfig::default()
+            };
+            let ports = ports.into_iter().map(attach).collect();
+            Embedded::configured(runtime, switch, ports, config)
         })
     }
 
@@ -71,7 +86,11 @@ impl Testbed {
         Self::build(fabric, links, |runtime, switch, ports| {
             let attach = |(port, name)| (port, Attach::Interface(name));
             let ports = ports.into_iter().map(attach).collect();
-            Embedded::emulating(runtime, switch, ports, Some(Tofino(&TOFINO)))
+            let config = SwitchConfig {
+                target: Some(Arc::new(Tofino(&TOFINO))),
+                ..SwitchConfig::default()
+            };
+            Embedded::configured(runtime, switch, ports, config)
         })
     }
 

@@ -94,6 +94,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         pcap_names: CaptureNames::Interface,
         priority_queues: target.priority_queues,
         send_rings: false,
+        poll: arguments.poll.poll,
         packet_log,
         added_wire: wire(),
         ..SwitchConfig::default()

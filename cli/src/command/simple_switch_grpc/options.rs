@@ -11,6 +11,8 @@ use ultima_switch::PortConfig;
 use ultima_switch::config::MAX_PORT;
 use ultima_switch::tm::PRIORITIES;
 
+use crate::command::poll_option::PollOption;
+
 const HEADING: &str = "Accepted without an effect";
 /// v1model's port for dropped packets.
 const DROP_PORT: u16 = 511;
@@ -42,6 +44,8 @@ pub struct Arguments {
     /// Write the frames of each interface to INTERFACE_in.pcap and INTERFACE_out.pcap in DIR [default for DIR: .]
     #[arg(long, value_name = "DIR", num_args = 0..=1, default_missing_value = ".")]
     pub pcap: Option<PathBuf>,
+    #[command(flatten)]
+    pub poll: PollOption,
     /// Log every packet to standard output
     #[arg(long, conflicts_with = "log_file")]
     pub log_console: bool,

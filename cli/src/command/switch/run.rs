@@ -14,6 +14,7 @@ use ultima_switch::tm::WireChange;
 use ultima_switch::{PortConfig, Switch, SwitchConfig, SwitchError};
 
 use super::program::ProgramPaths;
+use crate::command::poll_option::PollOption;
 use crate::command::traffic_file::TrafficFile;
 use crate::command::wire_options::WireOptions;
 use crate::exit::InputErrors as _;
@@ -72,6 +73,9 @@ pub struct Options {
     #[arg(long, value_name = "DIR")]
     pcap: Option<PathBuf>,
 
+    #[command(flatten)]
+    poll: PollOption,
+
     #[arg(long, hide = true)]
     die_with_parent: bool,
 }
@@ -126,6 +130,7 @@ pub fn run(options: Options) -> Result<()> {
         seed: options.seed,
         stats_key: options.stats_key,
         pcap_dir: options.pcap,
+        poll: options.poll.poll,
         target: options.emulate.map(|it| Arc::new(Tofino(it.chip())) as _),
         ..SwitchConfig::default()
     };

@@ -179,7 +179,7 @@ impl Subscriber {
             };
             let mut changed = false;
             tokio::select! {
-                news = self.ports.changed() => match news {
+                change = self.ports.changed() => match change {
                     Ok(()) => changed = true,
                     // The switch stops.
                     Err(_) => return Ok(()),
@@ -259,14 +259,14 @@ impl Streamed {
     /// Returns the changes since the last notification, or all values if a sample is due.
     fn changes(&mut self, found: Vec<Leaf>, encoding: Encoding, is_due: bool) -> Notification {
         let before = std::mem::take(&mut self.said);
-        let mut news = Vec::new();
+        let mut changed = Vec::new();
         for leaf in found {
             let key = ultima_gnmi::path::text(&leaf.path);
             let is_said = before
                 .get(&key)
                 .is_some_and(|said| said.value == leaf.value);
             if is_due || !is_said {
-                news.push(leaf.clone());
+                changed.push(leaf.clone());
             }
             self.said.insert(key, leaf);
         }
@@ -279,7 +279,7 @@ impl Streamed {
         Notification {
             timestamp: now(),
             delete: gone,
-            ..notification(&news, encoding)
+            ..notification(&changed, encoding)
         }
     }
 }

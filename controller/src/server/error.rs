@@ -187,6 +187,17 @@ impl BringUpError {
         matches!(self, BringUpError::Write { cause, .. } if cause.is_outdated())
     }
 
+    /// True if the switch works, and another controller is its primary, or has jobs or a program
+    /// there.
+    pub fn is_anothers(&self) -> bool {
+        use ConnectError::{NotPrimary, Superseded};
+        let primary = matches!(
+            self,
+            BringUpError::Connect(NotPrimary { .. } | Superseded { .. })
+        );
+        primary || self.is_foreign()
+    }
+
     /// True if the switch has jobs of another store, or a program that is not Ultima's.
     pub fn is_foreign(&self) -> bool {
         use ConnectError::{Foreign, ForeignProgram};

@@ -110,6 +110,7 @@ fn switch_status(switch: &api::Switch) -> &'static str {
     match (switch.connected, switch.dirty) {
         (true, false) => "Ready",
         (true, true) => "Resync",
+        (false, _) if switch.unknown => "Unknown",
         (false, _) => "NotReady",
     }
 }

@@ -11,7 +11,8 @@ pub struct Switch<'a> {
     pub target: &'a str,
     pub grpc: &'a str,
     pub device_id: u64,
-    pub connected: bool,
+    /// None if the controller does not know it.
+    pub connected: Option<bool>,
     #[serde(skip_serializing_if = "str::is_empty")]
     pub problem: &'a str,
     /// True if the outcome of a write is unknown, so that the controller will read the switch again.
@@ -27,10 +28,11 @@ impl<'a> From<&'a api::Switch> for Switch<'a> {
             target: &switch.target,
             grpc: &switch.grpc,
             device_id: switch.device_id,
-            connected: switch.connected,
+            connected: (!switch.unknown).then_some(switch.connected),
             problem: &switch.problem,
             needs_resync: switch.dirty,
             health: match switch.health.as_str() {
+                "" if !switch.connected => "unknown",
                 "" => "up",
                 health => health,
             },

@@ -19,7 +19,7 @@ pub fn draw(
         text += &format!("  label={};\n", quoted(&format!("job {}", job.name)));
     }
     for switch in switches {
-        let color = match (switch.connected, switch.health.is_empty()) {
+        let color = match (switch.connected || switch.unknown, switch.health.is_empty()) {
             (false, _) => "red",
             (true, false) => "orange",
             (true, true) => "black",

@@ -323,12 +323,12 @@ impl View {
                 format.print(&documents.collect::<Vec<_>>(), String::new)?
             }
             Format::Path(template) if single => {
-                let filled = documents.map(|document| Ok(template.fill(&document.value()?) + "\n"));
+                let filled = documents.map(|document| Ok(template.line(&document.value()?)));
                 filled.collect::<Result<String>>()?
             }
             Format::Path(template) => {
                 let all = documents.map(Json::value).collect::<Result<_>>()?;
-                template.fill(&Value::Array(all)) + "\n"
+                template.line(&Value::Array(all))
             }
         })
     }
@@ -400,6 +400,7 @@ mod tests {
                 .expect("text")
         };
         assert_eq!(one("jsonpath={.name}"), "train\nb\n");
+        assert_eq!(one("jsonpath={.name}{\"\\n\"}"), "train\nb\n");
         assert!(super::format("xml").is_err());
     }
 

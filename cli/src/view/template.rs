@@ -114,6 +114,15 @@ impl Template {
     pub fn fill(&self, document: &Value) -> String {
         filled(&self.0, document)
     }
+
+    /// The same, with a line break at its end.
+    pub fn line(&self, document: &Value) -> String {
+        let mut text = self.fill(document);
+        if !text.ends_with('\n') {
+            text.push('\n');
+        }
+        text
+    }
 }
 
 fn filled(parts: &[Part], document: &Value) -> String {

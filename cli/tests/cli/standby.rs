@@ -526,7 +526,7 @@ async fn committed_jobs_survive_a_killed_leader() {
     })
     .await;
     let [all, _] = read(&["get", "all"]);
-    for row in [" -/3 ", " NotReady ", " Up "] {
+    for row in [" -/3 ", " Unknown  unknown ", " Up "] {
         assert!(all.contains(row), "{all}");
     }
     let [described, _] = read(&["describe", "job", "job0"]);

@@ -1,6 +1,6 @@
 //! The lock for changes of the desired state, and the right to write to a switch. Requests change
-//! the desired state one at a time. Each switch has one writer at a time: its task, or a reroute,
-//! which writes to all switches in a common order and therefore interrupts the others.
+//! the desired state one at a time. A reroute takes this right at all switches, and interrupts writes in progress for it:
+//! the switches' tasks then write its steps, and nothing else.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ pub struct ChangeLock {
 /// The right of a request to change the desired state.
 pub type Changes<'a> = MutexGuard<'a, ()>;
 
-/// The right of a reroute to write to all switches.
+/// The right of a reroute to decide what all switches' tasks write.
 pub struct Reroute<'a> {
     _reroute: MutexGuard<'a, ()>,
     _switches: Vec<MutexGuard<'a, ()>>,

@@ -137,8 +137,10 @@ pub struct JobStatus {
 pub struct SwitchState {
     /// The switch.
     pub id: SwitchId,
-    /// Why it is not connected, on one line.
+    /// Why it is not connected, or why that is unknown, on one line.
     pub problem: Option<String>,
+    /// True if this controller does not know if it is connected.
+    pub is_unknown: bool,
     /// Its elements that are not in use.
     pub health: Vec<ElementState>,
     /// True if it needs a resync.
@@ -285,6 +287,7 @@ impl Controller {
         let of = |(switch, health): (&ManagedSwitch, _)| SwitchState {
             id: switch.id,
             problem: switch.client().err(),
+            is_unknown: false,
             health,
             dirty: switch.is_dirty(),
             jobs: registry.names_at(switch.id),

@@ -22,6 +22,7 @@ use super::candidate::{Candidate, Snapshot};
 use super::controller::{JobState, SwitchState, state_of};
 use super::messages::{all_jobs, fabric_of, job_named, switch_of};
 use super::registry::record::Record;
+use super::report::logged_problem;
 
 /// Passes calls to the controller while it leads. A standby answers some reads, and refuses other calls with the leader's
 /// address.
@@ -123,9 +124,12 @@ fn list_switches(
     it: &Snapshot,
     _: api::ListSwitchesRequest,
 ) -> Result<api::ListSwitchesResponse, Status> {
+    let problem_of = |id| logged_problem(&it.log, &fabric.switch(id).name);
+    let unknown = "unknown: a standby is not connected to switches";
     let switch = |id| SwitchState {
         id,
-        problem: Some("unknown: a standby is not connected to switches".into()),
+        problem: problem_of(id).or_else(|| Some(unknown.into())),
+        is_unknown: problem_of(id).is_none(),
         health: it.condition.of(fabric, id),
         dirty: false,
         jobs: it.registry.names_at(id),

@@ -375,6 +375,7 @@ pub(super) fn switch_of(fabric: &Fabric, state: SwitchState) -> api::Switch {
     let SwitchState {
         id,
         problem,
+        is_unknown,
         health,
         dirty,
         jobs,
@@ -395,6 +396,7 @@ pub(super) fn switch_of(fabric: &Fabric, state: SwitchState) -> api::Switch {
         jobs,
         health: states_of(&elements, &switch.name),
         dirty,
+        unknown: is_unknown,
         elements,
     }
 }

@@ -16,8 +16,9 @@ use super::event_log::EventLog;
 use super::switch::ManagedSwitch;
 use crate::store::{Change, StoreError};
 
-/// The reason of an event.
+/// Reasons of events.
 const DRAINED: &str = "Drained";
+const NOT_READY: &str = "NotReady";
 
 /// Reports an event of a member in an installed epoch; without a rank, of the epoch.
 pub fn report_installed(
@@ -84,8 +85,15 @@ pub fn record_switch(controller: &Controller, switch: &ManagedSwitch) {
     match switch.new_problem() {
         None => {}
         Some(None) => controller.log.add(object(), 0, "Connected", ""),
-        Some(Some(problem)) => controller.log.add(object(), 0, "NotReady", &problem),
+        Some(Some(problem)) => controller.log.add(object(), 0, NOT_READY, &problem),
     }
+}
+
+/// Why a switch is not connected, by the event log.
+pub fn logged_problem(log: &EventLog, switch: &str) -> Option<String> {
+    let mut events = log.of(&format!("switch/{switch}")).into_iter();
+    let last = events.rfind(|it| [NOT_READY, "Connected"].contains(&&*it.reason))?;
+    (last.reason == NOT_READY).then_some(last.message)
 }
 
 /// Records that an element was drained, or is used again.

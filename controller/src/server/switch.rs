@@ -3,6 +3,7 @@
 
 mod bring_up;
 mod repair;
+pub mod step;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -20,6 +21,7 @@ use ultima_planner::reconcile::{self, Held};
 use ultima_planner::target::{Limits, Target};
 use ultima_planner::update;
 
+use self::step::Step;
 use super::error::BringUpError;
 use super::lock::lock;
 use super::registry::record::Wanted;
@@ -43,10 +45,12 @@ pub struct ManagedSwitch {
     own_cookie: Option<u64>,
     metrics: Metrics,
     state: Mutex<State>,
-    /// Held by the task that writes to the switch; see [`super::changes`].
+    /// Held by its task while it writes, and by a reroute, whose steps the task then writes; see [`super::changes`].
     pub writer: AsyncMutex<()>,
     /// Wakes its task to write differences.
     wake: Notify,
+    /// Wakes its task to write a step of a reroute.
+    has_step: Notify,
     /// Notified when the state of any switch has changed.
     changed: watch::Sender<()>,
     /// Held by the request that configures its ports.
@@ -76,6 +80,8 @@ struct State {
     /// The number of requests for an attempt, and of those that the last attempt has served.
     asked: u64,
     attempted: u64,
+    /// A step of a reroute that its task has not begun.
+    step: Option<Step>,
     /// The drift found by the last comparison.
     known_drift: BTreeSet<String>,
     /// The meters of shares that are or may be configured; none for a meter whose write has no
@@ -111,6 +117,7 @@ impl State {
             since: SystemTime::now(),
             asked: 0,
             attempted: 0,
+            step: None,
             known_drift: BTreeSet::new(),
             shares: BTreeMap::new(),
         }
@@ -293,6 +300,7 @@ impl ManagedSwitch {
             state: Mutex::new(State::new(owner.is_some_and(|owner| owner.is_new))),
             writer: AsyncMutex::default(),
             wake: Notify::new(),
+            has_step: Notify::new(),
             changed: changed.clone(),
             pushing_ports: AsyncMutex::default(),
             unanswered: Unanswered::new(timers.unanswered_read),
@@ -585,6 +593,7 @@ impl ManagedSwitch {
                 state.since = SystemTime::now();
             }
             state.connection = Err(reason);
+            state.step = None;
         });
         self.changed.send_replace(());
     }

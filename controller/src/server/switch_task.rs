@@ -1,10 +1,11 @@
 //! The task of a switch: it connects to the switch, and makes it match the desired state.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use backon::{BackoffBuilder as _, ExponentialBuilder};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 use ultima_planner::fabric::{Element, SwitchId};
 
 use super::controller::Controller;
@@ -76,8 +77,9 @@ async fn serve(controller: &Arc<Controller>, id: SwitchId) {
             }
             catch_up(controller, switch).await
         };
-        tokio::select! {
-            lost = switch.lost() => {
+        let worked = beside_steps(controller, switch, work).await;
+        match worked {
+            Err(lost) => {
                 record_switch(controller, switch);
                 if lost == Lost::Silent {
                     // It may have restarted, and then has no entries.
@@ -85,7 +87,7 @@ async fn serve(controller: &Arc<Controller>, id: SwitchId) {
                     controller.observe(Element::Transit(id), false);
                 }
             }
-            is_current = work => {
+            Ok(is_current) => {
                 retry_at = match is_current {
                     true => {
                         retries = pauses.build();
@@ -121,7 +123,26 @@ async fn serve(controller: &Arc<Controller>, id: SwitchId) {
                 controller.observe(element, false);
                 switch.note(&error);
                 record_switch(controller, switch);
-                switch.failed(&error).await;
+                sleep(switch.pause_after(&error)).await;
+            }
+        }
+    }
+}
+
+/// Does the work of a switch's task, and writes the steps of reroutes. During a reroute, the work waits for the right to
+/// write. An error means that the connection is lost.
+async fn beside_steps(
+    controller: &Controller,
+    switch: &ManagedSwitch,
+    work: impl Future<Output = bool>,
+) -> Result<bool, Lost> {
+    let mut work = pin!(work);
+    loop {
+        tokio::select! {
+            lost = switch.lost() => return Err(lost),
+            is_current = &mut work => return Ok(is_current),
+            step = switch.next_step() => {
+                step.write(switch, controller.program().names()).await;
             }
         }
     }

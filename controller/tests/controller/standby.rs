@@ -102,6 +102,7 @@ async fn standbys_answer_reads() {
         switch.grpc.clear();
         switch.connected = false;
         switch.problem = "unknown: a standby is not connected to switches".into();
+        switch.unknown = true;
     }
     assert_eq!(read, switches);
     let delete = api::DeleteJobRequest { name: "one".into() };
@@ -188,8 +189,20 @@ async fn a_standby_shows_stored_conditions() {
         message: "s1, s2; s2: not connected: no answer".into(),
         ..api::Event::default()
     };
+    let of_switch = |switch: &str, reason: &str| api::Event {
+        object: format!("switch/{switch}"),
+        reason: reason.into(),
+        message: "no answer".into(),
+        ..api::Event::default()
+    };
     let events = api::ListEventsResponse {
-        events: vec![event],
+        events: vec![
+            event,
+            of_switch("s1", "NotReady"),
+            of_switch("s2", "NotReady"),
+            of_switch("s1", "Connected"),
+            of_switch("s2", "Drained"),
+        ],
     };
     let events = String::from_utf8(events.encode_to_vec()).expect("short lengths are ASCII");
     let key = format!("{}/events", group::PREFIX);
@@ -208,6 +221,13 @@ async fn a_standby_shows_stored_conditions() {
     let name = "one".into();
     let one = standby.get_job(api::GetJobRequest { name }).await.unwrap();
     assert_eq!(one.into_inner(), *job);
+    let switches = standby.list_switches(api::ListSwitchesRequest {}).await;
+    let switches = switches.unwrap().into_inner().switches;
+    let known = |it: &api::Switch| (it.unknown, it.problem.clone(), it.health.clone());
+    let known: Vec<_> = switches.iter().map(known).collect();
+    let unknown = "unknown: a standby is not connected to switches".to_owned();
+    assert_eq!(known[0], (true, unknown, String::new()));
+    assert_eq!(known[1], (false, "no answer".into(), String::new()));
 }
 
 /// The leader stops before its answer arrives; the next leader assigns the same rank.

@@ -13,25 +13,18 @@ use ultima_planner::moves::{EntityChange, Moved, Planned, Step};
 use ultima_planner::plan::Entity;
 use ultima_planner::update::{Untranslatable, creations};
 
-use crate::p4rt::{Order, SwitchClient};
 use crate::server::controller::Controller;
 use crate::server::error::BringUpError;
 use crate::server::registry::record::Wanted;
+use crate::server::switch::step::Write;
 use crate::server::switch::{Desired, OnSwitch};
 
 /// The slowest switch that is waited for: a thousand updates a second.
 const PER_UPDATE: Duration = Duration::from_millis(1);
-/// Updates per call: so few that a switch of the slowest accepted rate answers well within the
-/// timeout. A switch that hangs is thus detected after one call, however many updates it is to get.
-const UPDATES_PER_CALL: usize = 70;
-
 /// Timeout of so many updates, by the [timeout of a call](crate::server::timers::Timers::reroute_call).
 fn timeout_of(call: Duration, updates: usize) -> Duration {
     call + PER_UPDATE * updates.try_into().unwrap_or(u32::MAX)
 }
-
-/// The connections to several switches.
-type Clients = BTreeMap<SwitchId, Arc<SwitchClient>>;
 
 /// A reroute, and how far it is.
 pub struct Progress<'a> {
@@ -78,22 +71,34 @@ impl<'a> Progress<'a> {
         self.controller.timers.reroute_call
     }
 
-    /// The clients of the connected switches that have answered in time so far.
-    fn clients(&self) -> Clients {
+    /// The connected switches that have answered in time so far.
+    fn connected(&self) -> BTreeSet<SwitchId> {
         let switches = self.controller.switches.iter();
-        let in_time = switches.filter(|switch| !self.behind.contains(&switch.id));
-        let client = |client: Arc<SwitchClient>| {
-            Arc::new(client.with_limits(UPDATES_PER_CALL, self.call_timeout()))
+        let connected = switches.filter(|switch| switch.client().is_ok());
+        let connected = connected.map(|switch| switch.id);
+        connected.filter(|id| !self.behind.contains(id)).collect()
+    }
+
+    /// Makes a switch's task write a part of a step. Returns none if the switch or its task does not answer.
+    async fn hand(
+        &self,
+        id: SwitchId,
+        write: Result<Write, BringUpError>,
+    ) -> Option<Result<(), BringUpError>> {
+        let switch = &self.controller.switches[id.0];
+        let written = match write {
+            Ok(write) => switch.write_step(self.call_timeout(), write).await?,
+            Err(error) => Err(error),
         };
-        in_time
-            .filter_map(|switch| Some((switch.id, client(switch.client().ok()?))))
-            .collect()
+        match written {
+            Err(error) if error.is_abandoned() => None,
+            written => Some(written),
+        }
     }
 
     /// Divides ports among the jobs that use them before or after the reroute.
     pub async fn divide(&mut self) {
-        let clients = self.clients();
-        let late = self.divided(&clients, &self.before).await;
+        let late = self.divided(&self.connected(), &self.before).await;
         self.leave_behind(&late);
     }
 
@@ -105,12 +110,11 @@ impl<'a> Progress<'a> {
             switch.has_moved(self.moved, &desired);
         }
         let is_dirty = |id: &SwitchId| self.controller.switches[id.0].is_dirty();
-        let (dirty, sound): (Clients, Clients) =
-            (self.clients().into_iter()).partition(|(id, _)| is_dirty(id));
-        let resync = dirty.iter().map(|(id, client)| {
-            let switch = &self.controller.switches[id.0];
-            let resync = switch.reconcile(client, &desired);
-            in_time(self.call_timeout(), *id, resync, "resync failed")
+        let (dirty, sound): (BTreeSet<SwitchId>, BTreeSet<SwitchId>) =
+            self.connected().into_iter().partition(is_dirty);
+        let resync = dirty.iter().map(async |id| {
+            let write = desired.on(*id).map(Write::All);
+            self.written(*id, 0, write, "resync failed").await
         });
         let (late, divided) = tokio::join!(join_all(resync), self.divided(&sound, &desired));
         let late = late.into_iter().flatten().chain(divided).collect();
@@ -135,22 +139,36 @@ impl<'a> Progress<'a> {
     }
 
     /// Divides ports as `desired`. Returns the switches that do not answer [in time](timeout_of).
-    async fn divided(&self, clients: &Clients, desired: &Desired<'_>) -> BTreeSet<SwitchId> {
-        let names = self.controller.program().names();
-        let divided = clients.iter().map(|(id, client)| {
-            let switch = &self.controller.switches[id.0];
+    async fn divided(
+        &self,
+        switches: &BTreeSet<SwitchId>,
+        desired: &Desired<'_>,
+    ) -> BTreeSet<SwitchId> {
+        let divided = switches.iter().map(async |id| {
             let division = desired.division(*id);
-            let most = timeout_of(self.call_timeout(), division.len());
-            let divided = switch.divide(client, names, division);
-            in_time(
-                most,
-                *id,
-                divided,
-                "cannot write the shares of switch ports",
-            )
+            let (updates, write) = (division.len(), Ok(Write::Division(division)));
+            let otherwise = "cannot write the shares of switch ports";
+            self.written(*id, updates, write, otherwise).await
         });
         let late = join_all(divided).await;
         late.into_iter().flatten().collect()
+    }
+
+    /// Writes so many updates to a switch. Returns the switch if it has not answered [in time](timeout_of).
+    async fn written(
+        &self,
+        id: SwitchId,
+        updates: usize,
+        write: Result<Write, BringUpError>,
+        otherwise: &str,
+    ) -> Option<SwitchId> {
+        let most = timeout_of(self.call_timeout(), updates);
+        match timeout(most, self.hand(id, write)).await.ok().flatten() {
+            None => return Some(id),
+            Some(Ok(())) => {}
+            Some(Err(error)) => tracing::warn!(%error, "{otherwise}"),
+        }
+        None
     }
 
     /// Writes a step to all its switches that are connected and answer [in time](timeout_of); the
@@ -162,18 +180,17 @@ impl<'a> Progress<'a> {
         }
         let round = self.steps[at].without(|id| self.keeping_old_paths.contains(&id));
         self.updates += round.values().map(Vec::len).sum::<usize>();
-        let clients = self.clients();
+        let connected = self.connected();
         let so_far = &*self;
         let writes = round.iter().filter_map(|(id, changes)| {
-            let Some(client) = clients.get(id) else {
+            if !connected.contains(id) {
                 so_far.controller.switches[id.0].mark_dirty();
                 return None;
-            };
+            }
             Some(async move {
-                let written = so_far.write_or_resync(at, *id, client, changes);
-                let in_time =
-                    timeout(timeout_of(so_far.call_timeout(), changes.len()), written).await;
-                (in_time != Ok(true)).then_some(*id)
+                let most = timeout_of(so_far.call_timeout(), changes.len());
+                let written = so_far.write_or_resync(at, *id, changes);
+                (timeout(most, written).await != Ok(Some(()))).then_some(*id)
             })
         });
         let late = join_all(writes).await.into_iter().flatten();
@@ -192,7 +209,7 @@ impl<'a> Progress<'a> {
         };
         let switches = &self.controller.switches;
         let mut unsure = moved.switches();
-        unsure.retain(|at| !switches[at.0].is_sure_of(id));
+        unsure.retain(|at| self.behind.contains(at) || !switches[at.0].is_sure_of(id));
         if unsure.is_empty() {
             return;
         }
@@ -227,41 +244,33 @@ impl<'a> Progress<'a> {
         }
     }
 
-    /// Returns true if the switch has answered every call.
+    /// Returns none if the switch does not answer every call.
     async fn write_or_resync(
         &self,
         at: usize,
         id: SwitchId,
-        client: &SwitchClient,
         changes: &[EntityChange],
-    ) -> bool {
-        let Err(error) = self.write_changes(id, client, changes).await else {
-            return true;
+    ) -> Option<()> {
+        let Err(error) = self.hand(id, self.updates(changes)).await? else {
+            return Some(());
         };
-        if error.is_abandoned() {
-            return false;
-        }
         tracing::warn!(%error, "an update of the reroute failed; resyncing the switch");
-        let Err(error) = self.resync(at, id, client, changes).await else {
-            return true;
-        };
-        tracing::warn!(%error, "resync failed");
-        !error.is_abandoned()
+        if let Err(error) = self.resync(at, id, changes).await? {
+            tracing::warn!(%error, "resync failed");
+        }
+        Some(())
     }
 
-    async fn write_changes(
+    fn updates<'b>(
         &self,
-        id: SwitchId,
-        client: &SwitchClient,
-        changes: &[EntityChange],
-    ) -> Result<(), BringUpError> {
+        changes: impl IntoIterator<Item = &'b EntityChange>,
+    ) -> Result<Write, BringUpError> {
         let names = self.controller.program().names();
-        let updates = changes
-            .iter()
-            .filter_map(|change| change.update(names).transpose());
-        let updates = updates.collect::<Result<Vec<_>, Untranslatable>>()?;
-        let switch = &self.controller.switches[id.0];
-        switch.change(client, names, updates, Order::AsGiven).await
+        let updates = changes.into_iter();
+        let updates = updates.filter_map(|change| change.update(names).transpose());
+        Ok(Write::Updates(
+            updates.collect::<Result<_, Untranslatable>>()?,
+        ))
     }
 
     /// Resyncs a switch to the state after a step with these changes.
@@ -269,18 +278,18 @@ impl<'a> Progress<'a> {
         &self,
         at: usize,
         id: SwitchId,
-        client: &SwitchClient,
         changes: &[EntityChange],
-    ) -> Result<(), BringUpError> {
-        let names = self.controller.program().names();
-        let switch = &self.controller.switches[id.0];
-        switch.hold(client, names, self.after(at, id)?).await?;
+    ) -> Option<Result<(), BringUpError>> {
+        let resynced = self.hand(id, self.after(at, id).map(Write::All)).await?;
+        if resynced.is_err() {
+            return Some(resynced);
+        }
         // The desired state has no counters; a counter of a new id must not continue from an old
         // value.
         let is_counter =
             |change: &&EntityChange| matches!(change, EntityChange::Insert(Entity::Counter(_)));
-        let counters: Vec<EntityChange> = changes.iter().filter(is_counter).cloned().collect();
-        self.write_changes(id, client, &counters).await
+        let counters = changes.iter().filter(is_counter);
+        self.hand(id, self.updates(counters)).await
     }
 
     /// The desired state of a switch after a step.
@@ -316,30 +325,13 @@ impl<'a> Progress<'a> {
     }
 }
 
-/// Waits for a switch. Returns the switch if it has not answered within `most`.
-async fn in_time<T>(
-    most: Duration,
-    id: SwitchId,
-    done: impl Future<Output = Result<T, BringUpError>>,
-    otherwise: &str,
-) -> Option<SwitchId> {
-    match timeout(most, done).await {
-        Ok(Ok(_)) => None,
-        Ok(Err(error)) if error.is_abandoned() => Some(id),
-        Ok(Err(error)) => {
-            tracing::warn!(%error, "{otherwise}");
-            None
-        }
-        Err(_) => Some(id),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use ultima_planner::fabric::damping::GRACE;
 
     use super::*;
     use crate::p4rt::IN_FLIGHT;
+    use crate::server::switch::step::UPDATES_PER_CALL;
     use crate::server::timers::Timers;
 
     /// An element fails while a switch hangs in a write and then in the reroute. Writing to the

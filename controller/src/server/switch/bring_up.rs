@@ -1,10 +1,11 @@
 //! Connecting to a switch, installing the program, and reconnecting.
 
+use std::future::pending;
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
-use backon::{ExponentialBuilder, Retryable as _};
-use tokio::time::{Instant, sleep};
+use backon::{ConstantBuilder, ExponentialBuilder, Retryable as _};
+use tokio::time::Instant;
 use ultima_p4runtime::names::Names;
 use ultima_p4runtime::v1::{
     Entity, MulticastGroupEntry, PacketReplicationEngineEntry, Update, entity,
@@ -179,15 +180,18 @@ impl ManagedSwitch {
 
     /// Reconnects, however long it takes. Calls `failed` after each failed attempt.
     pub async fn reconnect(&self, failed: impl Fn(&BringUpError)) -> SwitchClient {
-        loop {
-            match self.connect(RECONNECT).await {
-                Ok(client) => return client,
-                Err(error) => {
-                    self.note(&error);
-                    failed(&error);
-                    self.failed(&error).await;
-                }
-            }
+        // Boxed: an attempt is too large to be moved on the stack.
+        let connect = || Box::pin(self.connect(RECONNECT));
+        let pauses = ConstantBuilder::new().without_max_times();
+        let connected = connect.retry(pauses).adjust(|error, _| {
+            self.note(error);
+            failed(error);
+            Some(self.pause_after(error))
+        });
+        match connected.await {
+            Ok(client) => client,
+            // No attempt is the last one.
+            Err(_) => pending().await,
         }
     }
 
@@ -235,13 +239,12 @@ impl ManagedSwitch {
         });
     }
 
-    /// Pauses after a failure.
-    pub async fn failed(&self, error: &BringUpError) {
-        let pause = match error.is_foreign() {
+    /// The pause after a failure.
+    pub fn pause_after(&self, error: &BringUpError) -> Duration {
+        match error.is_foreign() {
             true => LONGEST_PAUSE,
             false => self.reconnect_pause,
-        };
-        sleep(pause).await;
+        }
     }
 }
 

@@ -370,6 +370,8 @@ async fn is_in(client: &Client, epoch: u32, hosts: &[&str]) {
 #[tokio::test]
 async fn resizes_and_evictions_complete_or_change_nothing() {
     with_every_fault(&WRITES, async |mut testbed, fault, danger| {
+        // A change that members do not answer in time is cancelled after it was accepted.
+        testbed.waits_for_members = true;
         let handle = testbed.serve().await;
         let (client, base) = (testbed.client("a").await, testbed.held());
         keep(&mut testbed, &client).await;

@@ -85,6 +85,8 @@ pub struct Testbed {
     untouched: Vec<(BTreeSet<Vec<u8>>, usize)>,
     /// True if switches are audited only on demand.
     pub looks_seldom: bool,
+    /// True if changes wait for members however long they take to answer, as on a busy machine.
+    pub waits_for_members: bool,
     /// True if the controller repairs foreign changes.
     pub repairs: bool,
     /// The last controller that was started.
@@ -198,6 +200,7 @@ impl Testbed {
             folder: tempfile::tempdir().unwrap(),
             switches,
             looks_seldom: false,
+            waits_for_members: false,
             repairs: true,
             controller,
             loses: tokio::spawn(loses),
@@ -225,6 +228,10 @@ impl Testbed {
     }
 
     pub fn config(&self, name: &str) -> Config {
+        let mut config = Target::of_run().config_for(&self.text, "leaf-spine.yaml");
+        if self.waits_for_members {
+            config.timers.members.answer = FOREVER;
+        }
         Config {
             listen: self.address(name).parse().unwrap(),
             startup_timeout: FOREVER,
@@ -236,7 +243,7 @@ impl Testbed {
             repair: self.repairs,
             state: Some(self.folder.path().join(name)),
             damping: DAMPING,
-            ..Target::of_run().config_for(&self.text, "leaf-spine.yaml")
+            ..config
         }
     }
 

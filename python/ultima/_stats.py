@@ -106,7 +106,7 @@ class _Silence:
     first: int
     since: float
     counted: float = 0.0
-    """Seconds of silence, of which each step and the pause before it are at most a twentieth of the limit."""
+    """Seconds of silence. One step, with the pause before it, adds at most 1/_GONE_STEPS of the limit."""
 
 
 class Watch:

@@ -111,7 +111,7 @@ fn path(text: &str) -> Result<Vec<Step>, String> {
 
 impl Template {
     /// Fills in the values of `document`: several of one path are separated by spaces, and those that are missing left out.
-    pub fn fill(&self, document: &Value) -> String {
+    fn fill(&self, document: &Value) -> String {
         filled(&self.0, document)
     }
 

@@ -19,6 +19,7 @@ use crate::store::{Change, StoreError};
 /// Reasons of events.
 const DRAINED: &str = "Drained";
 const NOT_READY: &str = "NotReady";
+const CONNECTED: &str = "Connected";
 
 /// Reports an event of a member in an installed epoch; without a rank, of the epoch.
 pub fn report_installed(
@@ -84,7 +85,7 @@ pub fn record_switch(controller: &Controller, switch: &ManagedSwitch) {
     let object = || format!("switch/{}", switch.name());
     match switch.new_problem() {
         None => {}
-        Some(None) => controller.log.add(object(), 0, "Connected", ""),
+        Some(None) => controller.log.add(object(), 0, CONNECTED, ""),
         Some(Some(problem)) => controller.log.add(object(), 0, NOT_READY, &problem),
     }
 }
@@ -92,7 +93,7 @@ pub fn record_switch(controller: &Controller, switch: &ManagedSwitch) {
 /// Why a switch is not connected, by the event log.
 pub fn logged_problem(log: &EventLog, switch: &str) -> Option<String> {
     let mut events = log.of(&format!("switch/{switch}")).into_iter();
-    let last = events.rfind(|it| [NOT_READY, "Connected"].contains(&&*it.reason))?;
+    let last = events.rfind(|it| [NOT_READY, CONNECTED].contains(&&*it.reason))?;
     (last.reason == NOT_READY).then_some(last.message)
 }
 

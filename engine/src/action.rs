@@ -5,6 +5,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::bits::Slot;
 use super::checksum::{Calculation, Checksum};
+use super::code::Context;
 use super::compile::Place;
 use super::counter::Counter;
 use super::digest::{DigestMessage, LearnList};
@@ -12,7 +13,7 @@ use super::expression::{EXACT, Env, HeaderRef, Num, Test};
 use super::layout::Layout;
 use super::meter::Meter;
 use super::outcome::DropCause;
-use super::parser::{Errors, Parsed};
+use super::parser::Errors;
 use super::phv::Phv;
 use super::register::Register;
 use super::standard::DROP_PORT;
@@ -239,12 +240,11 @@ pub(super) struct Machine<'a> {
     pub verdict: &'a mut Verdict,
     /// The frame behind the parsed headers; the whole frame while the packet is parsed.
     pub payload: &'a [u8],
-    /// The parser's progress.
-    pub parsed: Parsed,
+    pub context: Context,
+    /// The program's number for the error that ended the parser, or for `NoError`.
+    pub parser_error: u32,
     /// True unless a checksum is wrong.
     pub correct: bool,
-    /// The return address of the running action.
-    pub back: u32,
     /// Parser states that the packet has visited.
     pub visited: u32,
     pub now_us: u64,
@@ -267,7 +267,7 @@ impl Machine<'_> {
             args: &self.state.args,
             layout: self.layout,
             registers: &self.state.registers,
-            ahead: &self.payload[self.parsed.bytes..],
+            ahead: &self.payload[self.context.parsed..],
         }
     }
 
@@ -414,7 +414,7 @@ impl Machine<'_> {
             Instruction::Advance(_) => {
                 let bytes = self.whole_bytes(next())?;
                 self.check_ahead(bytes)?;
-                self.parsed.bytes += bytes;
+                self.context.parsed += bytes;
             }
             Instruction::Count { .. }
             | Instruction::Jump(_)
@@ -443,9 +443,9 @@ impl Machine<'_> {
         if varbit > shape.varbit.map_or(0, |field| field.max_bytes) {
             return Err(self.errors.header_too_short);
         }
-        let ahead = &self.payload[self.parsed.bytes..];
+        let ahead = &self.payload[self.context.parsed..];
         self.phv.extract(layout, header, &ahead[..bytes], varbit);
-        self.parsed.bytes += bytes;
+        self.context.parsed += bytes;
         if let Target::Next { stack, .. } = target {
             let stack = &layout.stacks[*stack];
             self.phv.set_next(stack, self.phv.next(stack) + 1);
@@ -464,7 +464,7 @@ impl Machine<'_> {
     /// Checks that the frame has so many bytes ahead of the parser.
     #[inline]
     pub fn check_ahead(&self, bytes: usize) -> Result<(), u32> {
-        match bytes <= self.payload.len() - self.parsed.bytes {
+        match bytes <= self.payload.len() - self.context.parsed {
             true => Ok(()),
             false => Err(self.errors.packet_too_short),
         }
@@ -532,7 +532,7 @@ impl Machine<'_> {
     /// Verifies a checksum of the program.
     pub fn verify(&mut self, at: usize, checksums: &[Checksum]) {
         let checksum = &checksums[at];
-        let computed = self.compute(checksum, &self.payload[self.parsed.bytes..]);
+        let computed = self.compute(checksum, &self.payload[self.context.parsed..]);
         if let Some(recorder) = &mut self.state.trace {
             recorder.verified(at, checksum, computed, self.layout, self.phv);
         }

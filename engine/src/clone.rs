@@ -75,8 +75,7 @@ impl Engine {
         let kind = InstanceType::IngressClone as u64;
         self.program.standard.instance_type.set(&mut copy, kind);
         fresh.exit = false;
-        let payload = &ingress.frame[parsed.bytes..];
-        let packet = self.share(copy, fresh, payload, family.join());
+        let packet = self.share(copy, fresh, (ingress.frame, parsed), family.join());
         self.order_clones(&orders, &packet, copies);
     }
 
@@ -105,7 +104,7 @@ impl Engine {
             truncate: orders.truncate,
             ..Verdict::default()
         };
-        let packet = self.share(copy, fresh, egress.payload, family);
+        let packet = self.share(copy, fresh, (egress.payload, 0), family);
         self.order_clones(&orders, &packet, clones);
     }
 

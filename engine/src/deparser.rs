@@ -40,31 +40,14 @@ impl Deparser {
         })
     }
 
-    /// Writes the packet to `out`, which is empty. Its code has run.
-    pub fn run(&self, machine: &mut Machine, out: &mut Vec<u8>) {
-        self.emit(machine, out);
-        out.extend_from_slice(machine.payload);
-        let whole = out.len();
-        // Recirculated packets are not truncated, as in BMv2.
-        if machine.verdict.recirculate.is_none() {
-            out.truncate(
-                machine
-                    .verdict
-                    .truncate
-                    .map_or(usize::MAX, |bytes| bytes as usize),
-            );
-        }
-        if let Some(recorder) = &mut machine.state.trace {
-            let valid = |header: &usize| machine.phv.is_valid(*header);
-            let headers = self.order.iter().map(|(header, _)| *header).filter(valid);
-            let (payload, cut) = (machine.payload.len(), whole - out.len());
-            recorder.deparsed(machine.layout, headers, payload, cut, out);
-        }
+    /// The headers in order.
+    pub fn headers(&self) -> impl Iterator<Item = usize> {
+        self.order.iter().map(|(header, _)| *header)
     }
 
-    /// Appends the valid headers. Those that follow each other in the vector too, as most do, are
+    /// Appends the valid headers, after the deparser's code has run. Those that follow each other in the vector too, as most do, are
     /// copied at once.
-    fn emit(&self, machine: &Machine, out: &mut Vec<u8>) {
+    pub fn emit(&self, machine: &Machine, out: &mut Vec<u8>) {
         let bytes = &machine.phv.bytes;
         let mut run = 0..0;
         for (header, place) in &self.order {

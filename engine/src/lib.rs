@@ -186,8 +186,9 @@ struct Packet {
     /// Headers and metadata after ingress.
     content: Vec<u8>,
     verdict: Verdict,
-    /// The frame's bytes after the parsed headers.
-    payload: Vec<u8>,
+    /// The frame as it arrived, and how many of its bytes are parsed headers.
+    frame: Vec<u8>,
+    parsed: usize,
     /// The other descendants of the same received packet.
     family: Family,
 }

@@ -10,10 +10,8 @@ use serde_json::Value as Json;
 
 use super::json::{Pipeline, Primitive, Program, Table};
 
-/// The largest program that is analysed: nodes times words of a set of fields. In others, all metadata is live.
+/// The most work for an analysis: nodes times words of a set of fields, in each round. If more is needed, all metadata is live.
 const MAX_WORK: usize = 1 << 20;
-/// Rounds over all nodes until nothing changes. p4c writes nodes in order, so that few are needed.
-const MAX_ROUNDS: usize = 8;
 
 /// The use of a metadata field, the most demanding last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -186,7 +184,8 @@ fn analyse(program: &Program, fields: &Fields) -> Option<(Set, Set)> {
     let nodes = nodes.sum::<usize>() + program.actions.len();
     let exits = |primitive: &Primitive| primitive.op == "exit";
     let mut primitives = program.actions.iter().flat_map(|action| &action.primitives);
-    if nodes * fields.none().0.len() > MAX_WORK || primitives.any(exits) {
+    let rounds = MAX_WORK / (nodes * fields.none().0.len()).max(1);
+    if primitives.any(exits) {
         return None;
     }
     let effects = program
@@ -232,8 +231,8 @@ fn analyse(program: &Program, fields: &Fields) -> Option<(Set, Set)> {
         fields.add((header, field), &mut always);
     }
     let pipeline = |name: &str| program.pipelines.iter().find(|it| it.name == name);
-    let egress = before(pipeline("egress")?, &always, &effects, fields)?;
-    let mut ingress = before(pipeline("ingress")?, &egress, &effects, fields)?;
+    let egress = before(pipeline("egress")?, &always, &effects, fields, rounds)?;
+    let mut ingress = before(pipeline("ingress")?, &egress, &effects, fields, rounds)?;
     for state in program.parsers.iter().flat_map(|it| &it.parse_states) {
         let ops = state.parser_ops.iter().flat_map(|op| &op.parameters);
         ops.chain(&state.transition_key)
@@ -243,12 +242,14 @@ fn analyse(program: &Program, fields: &Fields) -> Option<(Set, Set)> {
     Some((ingress, egress))
 }
 
-/// The fields that are live at the start of a pipeline, from those at its end.
+/// The fields that are live at the start of a pipeline, from those at its end; `None` if more than so many rounds over all nodes
+/// change something.
 fn before(
     pipeline: &Pipeline,
     end: &Set,
     effects: &HashMap<u32, Effect>,
     fields: &Fields,
+    rounds: usize,
 ) -> Option<Set> {
     let through = |action: u32, after: &Set| match effects.get(&action) {
         Some(effect) => {
@@ -259,7 +260,7 @@ fn before(
         None => after.clone(),
     };
     let mut live: HashMap<&str, Set> = HashMap::new();
-    for _ in 0..MAX_ROUNDS {
+    for _ in 0..rounds {
         let old = live.clone();
         let at = |next: Option<&str>, live: &HashMap<&str, Set>| match next {
             Some(next) => live.get(next).cloned().unwrap_or_else(|| fields.none()),

@@ -8,10 +8,9 @@ use std::sync::Arc;
 
 use super::action::{Machine, Verdict};
 use super::clone::{Egress, Ingress, replicate};
-use super::code::{Address, NOWHERE, Shared};
+use super::code::{Address, Shared};
 use super::family::Family;
 use super::octets::plural;
-use super::parser::Parsed;
 use super::phv::Phv;
 use super::pre::Replica;
 use super::standard::{DROP_PORT, InstanceType};
@@ -40,6 +39,12 @@ enum End {
     },
 }
 
+impl End {
+    fn dropped(cause: DropCause) -> End {
+        End::Done(IngressOutcome::Dropped(cause))
+    }
+}
+
 impl Engine {
     /// Starts recording.
     pub fn record(&mut self, mut recorder: Box<Recorder>) {
@@ -56,9 +61,7 @@ impl Engine {
     pub fn recorded(&mut self) -> Option<Box<Recorder>> {
         self.state.trace.take()
     }
-}
 
-impl Engine {
     /// Runs parser and ingress for a frame that enters at `port`, `now_us` microseconds after the switch started. Appends copies
     /// to `copies`.
     pub fn ingress(
@@ -143,15 +146,13 @@ impl Engine {
         let length = frame.len() as u32;
         if let Some(recorder) = &mut self.state.trace {
             let bytes = plural(frame.len() as u64, "byte");
-            match (start.kind, start.port) {
-                (InstanceType::Resubmitted, _) => {
-                    recorder.note(1, format_args!("resubmitted: ingress again, {bytes}"));
-                }
-                (InstanceType::Recirculated, _) => {
-                    recorder.note(1, format_args!("recirculated: ingress again, {bytes}"));
-                }
-                (_, Some(port)) => recorder.note(1, format_args!("ingress from port {port}")),
-                (_, None) => recorder.note(1, format_args!("ingress")),
+            let again = match start.kind {
+                InstanceType::Resubmitted => "resubmitted",
+                _ => "recirculated",
+            };
+            match start.port {
+                Some(port) => recorder.note(1, format_args!("ingress from port {port}")),
+                None => recorder.note(1, format_args!("{again}: ingress again, {bytes}")),
             }
         }
         let mut phv = self.acquire();
@@ -177,13 +178,13 @@ impl Engine {
         };
         let parsed = match self.parse_into(&mut phv, &mut verdict, frame, now_us) {
             Ok(parsed) => parsed,
-            Err(cause) => return self.end(phv, IngressOutcome::Dropped(cause)),
+            Err(cause) => return End::dropped(self.discard(phv, cause)),
         };
-        let payload = &frame[parsed.bytes..];
+        let payload = &frame[parsed..];
         let start = self.program.code.starts.ingress;
         let ran = self.run(start, &mut phv, &mut verdict, payload, now_us, |_, _| ());
         if let Err(cause) = ran {
-            return self.end(phv, IngressOutcome::Dropped(cause));
+            return End::dropped(self.discard(phv, cause));
         }
         verdict.exit = false;
         verdict.jumps = 0;
@@ -214,11 +215,11 @@ impl Engine {
             let priority = standard.priority.get(&phv) as u8;
             let wanted = self.pre.group(group).map_or(0, <[Replica]>::len);
             if wanted == 0 {
-                return self.end(phv, IngressOutcome::Dropped(DropCause::EmptyGroup));
+                return End::dropped(self.discard(phv, DropCause::EmptyGroup));
             }
             let admitted = self.admit_copies(&mut family, wanted);
             if admitted == 0 {
-                return self.end(phv, IngressOutcome::Dropped(DropCause::DescendantLimit));
+                return End::dropped(self.discard(phv, DropCause::DescendantLimit));
             }
             if let Some(recorder) = &mut self.state.trace
                 && admitted < wanted
@@ -229,7 +230,7 @@ impl Engine {
                     format_args!("replicas refused at the limit of descendants: {replicas}"),
                 );
             }
-            let packet = self.share(phv, verdict, payload, family);
+            let packet = self.share(phv, verdict, (frame, parsed), family);
             let replicas = &self.pre.group(group).unwrap_or_default()[..admitted];
             let order = (Origin::Multicast { group }, priority);
             replicate(replicas, &packet, order, &mut self.state.trace, copies);
@@ -237,10 +238,10 @@ impl Engine {
         }
         let port = standard.egress_spec.get(&phv) as u16;
         if port == DROP_PORT {
-            return self.end(phv, IngressOutcome::Dropped(DropCause::Program));
+            return End::dropped(self.discard(phv, DropCause::Program));
         }
         if self.admit_copies(&mut family, 1) == 0 {
-            return self.end(phv, IngressOutcome::Dropped(DropCause::DescendantLimit));
+            return End::dropped(self.discard(phv, DropCause::DescendantLimit));
         }
         let standard = &self.program.standard;
         let kind = InstanceType::Normal as u64;
@@ -251,7 +252,7 @@ impl Engine {
             Some(recorder) => recorder.order(port, rid, Origin::Unicast),
             None => None,
         };
-        let packet = self.share(phv, verdict, payload, family);
+        let packet = self.share(phv, verdict, (frame, parsed), family);
         copies.push(Copy {
             port,
             rid,
@@ -263,30 +264,31 @@ impl Engine {
         End::Done(IngressOutcome::Forwarded)
     }
 
-    fn end(&mut self, phv: Phv, outcome: IngressOutcome) -> End {
-        if let (IngressOutcome::Dropped(cause), Some(recorder)) = (outcome, &mut self.state.trace) {
+    /// Records that a packet is dropped, and keeps its header vector for others.
+    fn discard(&mut self, phv: Phv, cause: DropCause) -> DropCause {
+        if let Some(recorder) = &mut self.state.trace {
             recorder.dropped(cause);
         }
         self.release(phv);
-        End::Done(outcome)
+        cause
     }
 
-    /// Parses the frame and verifies its checksums.
+    /// Parses the frame and verifies its checksums. Returns the bytes of the parsed headers.
     pub(super) fn parse_into(
         &mut self,
         phv: &mut Phv,
         verdict: &mut Verdict,
         frame: &[u8],
         now_us: u64,
-    ) -> Result<Parsed, DropCause> {
+    ) -> Result<usize, DropCause> {
         let start = self.program.code.starts.parser;
-        self.run(start, phv, verdict, frame, now_us, |program, machine| {
-            let (parsed, standard) = (machine.parsed, &program.standard);
-            standard.parser_error.set(machine.phv, parsed.error.into());
-            let wrong = u64::from(!machine.correct);
+        let run = |Program { standard, .. }: &Program, machine: &mut Machine| {
+            let (error, wrong) = (machine.parser_error.into(), u64::from(!machine.correct));
+            standard.parser_error.set(machine.phv, error);
             standard.checksum_error.set(machine.phv, wrong);
-            parsed
-        })
+            machine.context.parsed
+        };
+        self.run(start, phv, verdict, frame, now_us, run)
     }
 
     /// Runs code from `start` on, then `then`.
@@ -307,6 +309,7 @@ impl Engine {
             limits,
             ..
         } = self;
+        let context = program.code.context(state, payload, verdict.ingress_length);
         let mut machine = Machine {
             layout: &program.layout,
             calculations: &program.calculations,
@@ -317,12 +320,9 @@ impl Engine {
             verdict,
             payload,
             now_us,
-            parsed: Parsed {
-                bytes: 0,
-                error: program.parser.errors.no_error,
-            },
+            context,
+            parser_error: program.parser.errors.no_error,
             correct: true,
-            back: NOWHERE,
             visited: 0,
             max_jumps: limits.action_jumps,
             max_states: limits.parser_states,
@@ -341,20 +341,20 @@ impl Engine {
     /// copies of recirculated packets to `clones`.
     pub fn egress(
         &mut self,
-        copy: Copy,
+        mut copy: Copy,
         queue: QueueInfo,
         now_us: u64,
         out: &mut Vec<u8>,
         clones: &mut Vec<Copy>,
     ) -> EgressOutcome {
-        let outcome = self.egress_pass(&copy, queue, now_us, out, clones);
+        let outcome = self.egress_pass(&mut copy, queue, now_us, out, clones);
         self.recycle(copy.packet);
         outcome
     }
 
     fn egress_pass(
         &mut self,
-        copy: &Copy,
+        copy: &mut Copy,
         queue: QueueInfo,
         now_us: u64,
         out: &mut Vec<u8>,
@@ -376,29 +376,23 @@ impl Engine {
         let standard = &self.program.standard;
         standard.egress_global_timestamp.set(&mut phv, now_us);
         standard.enq_timestamp.set(&mut phv, queue.enq_timestamp_us);
-        standard
-            .enq_qdepth
-            .set(&mut phv, u64::from(queue.enq_qdepth));
+        standard.enq_qdepth.set(&mut phv, queue.enq_qdepth.into());
         standard
             .deq_timedelta
-            .set(&mut phv, u64::from(queue.deq_timedelta_us));
-        standard
-            .deq_qdepth
-            .set(&mut phv, u64::from(queue.deq_qdepth));
-        standard.qid.set(&mut phv, u64::from(copy.priority));
-        standard.egress_rid.set(&mut phv, u64::from(copy.rid));
-        standard.egress_port.set(&mut phv, u64::from(copy.port));
+            .set(&mut phv, queue.deq_timedelta_us.into());
+        standard.deq_qdepth.set(&mut phv, queue.deq_qdepth.into());
+        standard.qid.set(&mut phv, copy.priority.into());
+        standard.egress_rid.set(&mut phv, copy.rid.into());
+        standard.egress_port.set(&mut phv, copy.port.into());
         // Anything but the port that drops, as simple_switch has it.
         standard.egress_spec.set(&mut phv, u64::from(DROP_PORT) + 1);
-        standard
-            .packet_length
-            .set(&mut phv, u64::from(verdict.length));
+        standard.packet_length.set(&mut phv, verdict.length.into());
 
-        let payload = packet.payload.as_slice();
+        let payload = packet.payload();
         let start = self.program.code.starts.egress;
         let ran = self.run(start, &mut phv, &mut verdict, payload, now_us, |_, _| ());
         if let Err(cause) = ran {
-            return self.end_egress(phv, cause);
+            return EgressOutcome::Dropped(self.discard(phv, cause));
         }
         if let Some(clone) = verdict.clone.take() {
             let egress = Egress {
@@ -409,13 +403,26 @@ impl Engine {
             self.clone_egress(clone, egress, packet.family.join(), clones);
         }
         if self.program.standard.egress_spec.get(&phv) == u64::from(DROP_PORT) {
-            return self.end_egress(phv, DropCause::Program);
+            return EgressOutcome::Dropped(self.discard(phv, DropCause::Program));
         }
         let start = self.program.code.starts.deparser;
-        let emit = |program: &Program, machine: &mut Machine| program.deparser.run(machine, out);
+        let emit = |program: &Program, machine: &mut Machine| program.deparser.emit(machine, out);
         let deparsed = self.run(start, &mut phv, &mut verdict, payload, now_us, emit);
         if let Err(cause) = deparsed {
-            return self.end_egress(phv, cause);
+            return EgressOutcome::Dropped(self.discard(phv, cause));
+        }
+        let headers = out.len();
+        Packet::complete(&mut copy.packet, out);
+        let whole = out.len();
+        // Recirculated packets are not truncated, as in BMv2.
+        if let (Some(bytes), None) = (verdict.truncate, verdict.recirculate) {
+            out.truncate(bytes as usize);
+        }
+        if let Some(recorder) = &mut self.state.trace {
+            let (payload, cut) = (whole - headers, whole - out.len());
+            let (layout, headers) = (&self.program.layout, self.program.deparser.headers());
+            let valid = headers.filter(|header| phv.is_valid(*header));
+            recorder.deparsed(layout, valid, payload, cut, out);
         }
         if let Some(fields) = verdict.recirculate {
             let (kind, kept) = (InstanceType::Recirculated, Some((phv, fields)));
@@ -426,20 +433,12 @@ impl Engine {
                 kind,
                 kept,
                 passes,
-                family: packet.family.join(),
+                family: copy.packet.family.join(),
             };
             return EgressOutcome::Recirculated(self.enter(start, now_us, clones));
         }
         self.release(phv);
         EgressOutcome::Sent
-    }
-
-    fn end_egress(&mut self, phv: Phv, cause: DropCause) -> EgressOutcome {
-        if let Some(recorder) = &mut self.state.trace {
-            recorder.dropped(cause);
-        }
-        self.release(phv);
-        EgressOutcome::Dropped(cause)
     }
 
     /// Returns a header vector in its initial state.
@@ -476,7 +475,7 @@ impl Engine {
         &mut self,
         phv: Phv,
         verdict: Verdict,
-        payload: &[u8],
+        (frame, parsed): (&[u8], usize),
         family: Family,
     ) -> Arc<Packet> {
         let mut packet = self.packets.pop().unwrap_or_default();
@@ -489,8 +488,9 @@ impl Engine {
         });
         shared.verdict = verdict;
         shared.family = family;
-        shared.payload.clear();
-        shared.payload.extend_from_slice(payload);
+        shared.parsed = parsed;
+        shared.frame.clear();
+        shared.frame.extend_from_slice(frame);
         self.release(phv);
         packet
     }
@@ -498,9 +498,27 @@ impl Engine {
     /// Keeps the buffers of a packet's last copy for later packets.
     fn recycle(&mut self, mut packet: Arc<Packet>) {
         if self.packets.len() < MAX_POOL
-            && Arc::get_mut(&mut packet).is_some_and(|p| p.payload.capacity() <= MAX_KEPT)
+            && Arc::get_mut(&mut packet).is_some_and(|p| p.frame.capacity() <= MAX_KEPT)
         {
             self.packets.push(packet);
+        }
+    }
+}
+
+impl Packet {
+    /// The bytes behind the parsed headers.
+    fn payload(&self) -> &[u8] {
+        &self.frame[self.parsed..]
+    }
+
+    /// Puts the payload behind the headers in `out`. The last copy gives its frame away, if the headers still fit before the payload.
+    fn complete(packet: &mut Arc<Packet>, out: &mut Vec<u8>) {
+        match Arc::get_mut(packet) {
+            Some(last) if last.parsed == out.len() => {
+                last.frame[..out.len()].copy_from_slice(out);
+                std::mem::swap(&mut last.frame, out);
+            }
+            _ => out.extend_from_slice(packet.payload()),
         }
     }
 }

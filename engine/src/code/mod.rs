@@ -21,7 +21,9 @@ mod numbers;
 mod parser;
 mod sites;
 
-use super::action::{Action, Machine};
+use std::ffi::c_void;
+
+use super::action::{Action, Machine, State};
 use super::bits::{SLACK, Slot, Wire, set_word_at, word_at};
 use super::checksum::Checksum;
 use super::counter::Counter;
@@ -224,6 +226,24 @@ struct Arrays<'a> {
     checksums: &'a [Checksum],
 }
 
+/// A packet's way through the code, and what machine code accesses beside words and arguments.
+#[repr(C)]
+pub(super) struct Context {
+    registers: *mut Register,
+    counters: *mut Counter,
+    frame: *const u8,
+    frame_bytes: usize,
+    /// Bytes that the parser has extracted or skipped.
+    pub parsed: usize,
+    /// The return address of the running action, or [`NOWHERE`].
+    back: u64,
+    /// The length that counters count.
+    length: u64,
+    /// The machine code's place for each operation, and the address of all code.
+    starts: *const u32,
+    code: *const c_void,
+}
+
 /// The data that code uses beside the packet.
 #[derive(Clone, Copy)]
 pub(super) struct Shared<'a> {
@@ -234,6 +254,25 @@ pub(super) struct Shared<'a> {
 }
 
 impl Code {
+    /// Describes a packet, before its first operation, with the length that counters count.
+    pub fn context(&self, state: &mut State, frame: &[u8], length: u32) -> Context {
+        let mut context = Context {
+            registers: std::ptr::null_mut(),
+            counters: std::ptr::null_mut(),
+            frame: frame.as_ptr(),
+            frame_bytes: frame.len(),
+            parsed: 0,
+            back: NOWHERE.into(),
+            length: length.into(),
+            starts: std::ptr::null(),
+            code: std::ptr::null(),
+        };
+        if let Some(native) = &self.native {
+            native.complete(state, &mut context);
+        }
+        context
+    }
+
     /// Takes a packet from `start` to the end of its block, or to an `exit`. A traced packet runs the same operations.
     pub fn run(
         &self,
@@ -258,7 +297,6 @@ impl Code {
         machine: &mut Machine,
     ) -> Result<(), DropCause> {
         let native = self.native.as_ref().filter(|_| !TRACED);
-        let mut context = native.map(|native| native.context(machine));
         let mut next = start;
         let mut unfinished = None;
         loop {
@@ -266,10 +304,8 @@ impl Code {
                 self.record(next as usize, tables, shared, machine, &mut unfinished);
             }
             let words = machine.phv.near();
-            if let (Some(native), Some(context)) = (native, &mut context) {
-                let parsed = &mut machine.parsed.bytes;
-                let places = (parsed, &mut machine.back);
-                next = native.run(next, words, &machine.state.args, places, context);
+            if let Some(native) = native {
+                next = native.run(next, words, &machine.state.args, &mut machine.context);
             }
             let op = &self.ops[next as usize];
             next += 1;
@@ -326,16 +362,16 @@ impl Code {
                     }
                 }
                 Op::Extract { base, valid, bytes } => {
-                    let (start, bytes) = (machine.parsed.bytes, usize::from(*bytes));
+                    let (start, bytes) = (machine.context.parsed, usize::from(*bytes));
                     match machine.payload.get(start..start + bytes) {
                         Some(wire) => {
                             let base = usize::from(*base);
                             words[base..base + bytes].copy_from_slice(wire);
                             words[usize::from(*valid)] = 1;
-                            machine.parsed.bytes = start + bytes;
+                            machine.context.parsed = start + bytes;
                         }
                         None => {
-                            machine.parsed.error = machine.errors.packet_too_short;
+                            machine.parser_error = machine.errors.packet_too_short;
                             unfinished = None;
                             next = self.accept;
                         }
@@ -347,11 +383,8 @@ impl Code {
                 Op::If { .. } | Op::IfWords { .. } => {}
                 Op::Apply(table) | Op::ApplyAndGo(table) => {
                     let found = tables[*table as usize].apply(shared.profiles, machine);
-                    if let Some((slot, color)) = found.color {
-                        slot.store_word(&mut machine.phv.bytes, color as u64);
-                        if TRACED {
-                            machine.metered(color);
-                        }
+                    if TRACED && let Some(color) = found.color {
+                        machine.metered(color);
                     }
                     if let Op::ApplyAndGo(_) = op {
                         next = found.next.map_or(self.end, |node| self.nodes[node]);
@@ -361,14 +394,14 @@ impl Code {
                         if found.args.len() > SLACK {
                             machine.state.args[..found.args.len()].copy_from_slice(found.args);
                         }
-                        machine.back = next;
+                        machine.context.back = next.into();
                         next = self.actions[action.action];
                     }
                 }
                 Op::Call(call) => {
                     let (action, args) = &**call;
                     machine.state.args[..args.len()].copy_from_slice(args);
-                    machine.back = next;
+                    machine.context.back = next.into();
                     next = self.actions[*action];
                 }
                 Op::Exit => {
@@ -379,7 +412,7 @@ impl Code {
                     if TRACED {
                         finish(&mut unfinished, shared, machine);
                     }
-                    match std::mem::replace(&mut machine.back, NOWHERE) {
+                    match std::mem::replace(&mut machine.context.back, NOWHERE.into()) as Address {
                         NOWHERE => return Ok(()),
                         to => next = to,
                     }
@@ -388,7 +421,7 @@ impl Code {
                     Then::On => {}
                     Then::Go(to) => next = to,
                     Then::Stop(error) => {
-                        machine.parsed.error = error;
+                        machine.parser_error = error;
                         unfinished = None;
                         next = self.accept;
                     }

@@ -18,7 +18,7 @@ use std::ptr::NonNull;
 
 use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 
-use super::super::action::Machine;
+use super::super::action::State;
 use super::super::bits::{NEAR, Place, SLACK, Slot, Wire, mask};
 use super::super::checksum::Checksum;
 use super::super::counter::{Counter, CounterCell};
@@ -28,7 +28,7 @@ use super::super::phv::OPERANDS;
 use super::super::register::Register;
 use super::super::word::{self, At};
 use super::numbers::MAX_RESULTS;
-use super::{Address, Arrays, Code, NOWHERE, Op};
+use super::{Address, Arrays, Code, Context, NOWHERE, Op};
 use x86::*;
 
 #[derive(Debug)]
@@ -39,24 +39,6 @@ pub(super) struct Native {
     args: usize,
     registers: usize,
     counters: usize,
-}
-
-/// The data that code accesses beside words and arguments.
-#[repr(C)]
-pub(super) struct Context {
-    registers: *mut Register,
-    counters: *mut Counter,
-    frame: *const u8,
-    frame_bytes: usize,
-    /// The parser's position in the frame.
-    parsed: usize,
-    /// The return address of an action, or [`NOWHERE`].
-    back: u64,
-    /// The length that counters count.
-    length: u64,
-    /// [`Native::starts`], and the address of all code.
-    starts: *const u32,
-    code: *const c_void,
 }
 
 impl Native {
@@ -125,50 +107,36 @@ impl Native {
         })
     }
 
-    /// Describes a packet and the program's state, to which nothing may be added while the context is in use.
-    pub fn context(&self, machine: &mut Machine) -> Context {
-        let state = &mut *machine.state;
+    /// Completes a packet's context with the program's state, to which nothing may be added while the context is in use.
+    pub fn complete(&self, state: &mut State, context: &mut Context) {
         // One after the other: together, they are compared as one wide number, which waits until both are in memory.
         assert_eq!(state.registers.len(), self.registers);
         assert_eq!(state.counters.len(), self.counters);
-        Context {
-            registers: state.registers.as_mut_ptr(),
-            counters: state.counters.as_mut_ptr(),
-            frame: machine.payload.as_ptr(),
-            frame_bytes: machine.payload.len(),
-            parsed: 0,
-            back: NOWHERE.into(),
-            length: machine.verdict.ingress_length.into(),
-            starts: self.starts.as_ptr(),
-            code: self.memory.at.as_ptr(),
-        }
+        context.registers = state.registers.as_mut_ptr();
+        context.counters = state.counters.as_mut_ptr();
+        context.starts = self.starts.as_ptr();
+        context.code = self.memory.at.as_ptr();
     }
 
-    /// Executes operations from an address on. Returns the address of the first one that has no machine code. `places` are how far
-    /// the parser is, and where an action goes on at its end.
+    /// Executes operations from an address on. Returns the address of the first one that has no machine code.
     #[inline(always)]
     pub fn run(
         &self,
         from: Address,
         words: &mut [u8; NEAR],
         args: &[u8],
-        places: (&mut usize, &mut Address),
         context: &mut Context,
     ) -> Address {
         assert!(args.len() >= self.args);
-        let (parsed, back) = places;
-        (context.parsed, context.back) = (*parsed, (*back).into());
         let start = self.starts[from as usize] as usize;
         // SAFETY: `start` is where an operation's code begins in `memory`. The code is a function of this type that accesses `words`
         // and `args` within their bounds and what `context` describes, and changes only registers that a function may change.
-        let next = unsafe {
+        unsafe {
             let code = self.memory.at.byte_add(start).as_ptr();
             let code: extern "sysv64" fn(*mut u8, *const u8, u64, u64, &mut Context) -> Address =
                 std::mem::transmute(code);
             code(words.as_mut_ptr(), args.as_ptr(), 0, 0, context)
-        };
-        (*parsed, *back) = (context.parsed, context.back as Address);
-        next
+        }
     }
 }
 

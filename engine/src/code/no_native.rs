@@ -1,7 +1,7 @@
 //! No machine code for this processor or system: all operations are interpreted.
 
-use super::super::action::Machine;
-use super::{Address, Arrays, Code};
+use super::super::action::State;
+use super::{Address, Arrays, Code, Context};
 
 #[derive(Debug)]
 pub(super) enum Native {}
@@ -11,18 +11,11 @@ impl Native {
         None
     }
 
-    pub fn context(&self, _: &mut Machine) {
+    pub fn complete(&self, _: &mut State, _: &mut Context) {
         match *self {}
     }
 
-    pub fn run(
-        &self,
-        _: Address,
-        _: &mut [u8],
-        _: &[u8],
-        _: (&mut usize, &mut Address),
-        _: &mut (),
-    ) -> Address {
+    pub fn run(&self, _: Address, _: &mut [u8], _: &[u8], _: &mut Context) -> Address {
         match *self {}
     }
 }

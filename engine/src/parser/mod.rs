@@ -47,15 +47,6 @@ pub(super) struct Errors {
     pub parser_invalid_argument: u32,
 }
 
-/// The result of a parser so far.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Parsed {
-    /// Bytes extracted or skipped.
-    pub bytes: usize,
-    /// The program's number for the error that ended it, or for `NoError`.
-    pub error: u32,
-}
-
 /// The most states of a parser that is searched for loops.
 const MAX_SHORT: usize = 256;
 

@@ -13,7 +13,7 @@ impl Parser {
     /// Records that a state is entered.
     #[cold]
     pub fn entered(&self, machine: &mut Machine, state: usize) {
-        let at = machine.parsed.bytes;
+        let at = machine.context.parsed;
         if let Some(recorder) = &mut machine.state.trace {
             recorder.enter_state(state, at);
         }
@@ -47,16 +47,15 @@ impl Parser {
     /// Records how the parser ended.
     #[cold]
     pub fn ended(&self, machine: &mut Machine) {
-        let (parsed, frame) = (machine.parsed, machine.payload);
+        let (parsed, frame) = (machine.context.parsed, machine.payload);
         let Some(recorder) = &mut machine.state.trace else {
             return;
         };
-        if parsed.error != self.errors.no_error {
-            let error = recorder.symbols().error(parsed.error);
-            let at = parsed.bytes;
-            recorder.note(2, format_args!("parser error {error} at byte {at}"));
+        if machine.parser_error != self.errors.no_error {
+            let error = recorder.symbols().error(machine.parser_error);
+            recorder.note(2, format_args!("parser error {error} at byte {parsed}"));
         }
-        let [done, left] = [parsed.bytes, frame.len() - parsed.bytes];
+        let [done, left] = [parsed, frame.len() - parsed];
         let [done, left] = [done, left].map(|bytes| plural(bytes as u64, "byte"));
         recorder.note(2, format_args!("parsed {done}, {left} of payload"));
     }

@@ -152,8 +152,8 @@ pub(super) struct Found<'a> {
     pub args: &'a [u8],
     /// The next node.
     pub next: Next,
-    /// The direct meter's colour, and the field for it.
-    pub color: Option<(Slot, Color)>,
+    /// The direct meter's colour, which is in its field.
+    pub color: Option<Color>,
 }
 
 impl Table {
@@ -186,7 +186,7 @@ impl Table {
         self.len() == 0
     }
 
-    /// Looks up a packet, and updates direct counters and meters.
+    /// Looks up a packet, and updates direct counters, meters and their field.
     #[inline(always)]
     pub(super) fn apply<'a>(
         &'a mut self,
@@ -221,9 +221,9 @@ impl Table {
         }
         let color = match self.declared.meter {
             Some(meter) if hit.is_some() || entry.meter.config().is_some() => {
-                let meter_cell = &mut entry.meter;
-                let color = meter_cell.execute(meter.unit, length, machine.now_us);
-                Some((meter.color, color))
+                let color = entry.meter.execute(meter.unit, length, machine.now_us);
+                meter.color.store_word(&mut machine.phv.bytes, color as u64);
+                Some(color)
             }
             _ => None,
         };

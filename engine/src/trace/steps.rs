@@ -39,7 +39,7 @@ impl Machine<'_> {
         let before = &mut recorder.before;
         self.phv.save(self.layout, &mut before.phv);
         (before.target, before.index, before.cell) = (target, index, cell);
-        before.parsed = self.parsed.bytes;
+        before.parsed = self.context.parsed;
     }
 
     /// Records the changes of a primitive.
@@ -182,7 +182,7 @@ impl Machine<'_> {
     }
 
     fn parsed_since(&self, before: &Before) -> String {
-        plural((self.parsed.bytes - before.parsed) as u64, "byte")
+        plural((self.context.parsed - before.parsed) as u64, "byte")
     }
 
     fn register_cell(&self, register: usize, index: u64) -> Option<String> {

@@ -51,8 +51,8 @@ macro_rules! bare {
     }};
 }
 
-/// Our own program with a job whose rank 0, behind any port, is what [`packets`] are of.
-fn ultima() -> Testbed {
+/// Our own program with a job of which [`multicast`] is a packet, behind any port.
+pub fn ultima() -> Testbed {
     let program = ultima_p4::v1model();
     let mut testbed = Testbed::new(program.device_config, program.p4info);
     let (admit, forward) = (
@@ -170,14 +170,20 @@ fn frames(first: std::ops::Range<u8>) -> impl Strategy<Value = Vec<Vec<u8>>> {
     prop::collection::vec(prop_oneof![3 => ordered, 1 => any], 1..30)
 }
 
-/// Frames that look like Ultima's, with some bytes changed.
-fn packets() -> impl Strategy<Value = Vec<Vec<u8>>> {
-    let mut good = vec![0x02; 12];
-    good.extend([
+/// A packet of rank 0 to its group.
+pub fn multicast() -> Vec<u8> {
+    let mut frame = vec![0x02; 12];
+    frame.extend([
         0x08, 0x00, 0x45, 0, 0, 100, 0, 0, 0x40, 0, 64, 17, 0x41, 0x2c, 10, 0, 0, 1, 239, 85, 0, 7,
     ]);
-    good.extend([0x55, 0x4c, 0x55, 0x4c, 0, 80, 0, 0, 0x55, 0x4c, 0x11, 0]);
-    good.extend([0; 68]);
+    frame.extend([0x55, 0x4c, 0x55, 0x4c, 0, 80, 0, 0, 0x55, 0x4c, 0x11, 0]);
+    frame.extend([0; 68]);
+    frame
+}
+
+/// Frames that look like Ultima's, with some bytes changed.
+fn packets() -> impl Strategy<Value = Vec<Vec<u8>>> {
+    let good = multicast();
     let changes = prop::collection::vec((0usize..good.len(), any::<u8>()), 0..6);
     let changed = (changes, 0usize..=good.len()).prop_map(move |(changes, cut)| {
         let mut frame = good.clone();

@@ -1,4 +1,4 @@
-//! A packet that is not traced causes no allocation for tracing.
+//! The memory of packets that are not traced.
 
 use std::num::NonZeroU16;
 
@@ -6,7 +6,19 @@ use ultima_p4runtime::text;
 use ultima_switch::engine::trace::Recorder;
 use ultima_switch::engine::{Engine, Limits, QueueInfo};
 
-use super::memory::allocations;
+use super::memory::{allocations, peak};
+use super::random_frames::{multicast, ultima};
+
+#[test]
+fn a_queued_packet_keeps_only_the_metadata_that_egress_reads() {
+    let (mut testbed, frame) = (ultima(), multicast());
+    let mut copies = Vec::with_capacity(8);
+    testbed.engine.ingress(0, &frame, 0, &mut copies);
+    // The header vector of ingress is there now.
+    let (_, bytes) = peak(|| testbed.engine.ingress(0, &frame, 0, &mut copies));
+    assert_eq!(copies.len(), 8);
+    assert!(bytes < frame.len() as isize + 1_000, "{bytes} bytes");
+}
 
 #[test]
 fn tracing_allocates_only_while_it_is_on() {

@@ -36,9 +36,12 @@ fn run_from(
     let mut context = Context {
         frame: frame.as_ptr(),
         frame_bytes: frame.len(),
+        parsed: *parsed,
         ..empty(&native)
     };
-    native.run(from, words, &[], (parsed, &mut { NOWHERE }), &mut context)
+    let end = native.run(from, words, &[], &mut context);
+    *parsed = context.parsed;
+    end
 }
 
 /// The context of code that uses neither arrays nor a frame.
@@ -49,7 +52,7 @@ fn empty(native: &Native) -> Context {
         frame: [].as_ptr(),
         frame_bytes: 0,
         parsed: 0,
-        back: 0,
+        back: NOWHERE.into(),
         length: 0,
         starts: native.starts.as_ptr(),
         code: native.memory.at.as_ptr(),
@@ -111,7 +114,7 @@ fn run_with(
         length: 70,
         ..empty(&native)
     };
-    native.run(0, words, args, (&mut 0, &mut { NOWHERE }), &mut context)
+    native.run(0, words, args, &mut context)
 }
 
 #[test]
@@ -131,14 +134,16 @@ fn an_action_goes_on_behind_its_call() {
     };
     let native = Native::new(&mut code, NO_ARRAYS).expect("machine code");
     let mut words = memory(&[]);
-    for (from, mut back, ran) in [(1, 3, [7, 5]), (1, NOWHERE, [0, 5]), (3, NOWHERE, [7, 0])] {
+    for (from, back, ran) in [(1, 3, [7, 5]), (1, NOWHERE, [0, 5]), (3, NOWHERE, [7, 0])] {
         set_word_at(&mut words, A, 0);
         set_word_at(&mut words, TO, 0);
-        let places = (&mut 0, &mut back);
-        let end = native.run(from, &mut words, &[], places, &mut empty(&native));
+        let mut context = empty(&native);
+        context.back = Address::into(back);
+        let end = native.run(from, &mut words, &[], &mut context);
         assert_eq!([A, TO].map(|at| word_at(&words, at)), ran);
         // The end of all is the interpreter's.
-        assert_eq!((end, back), (if ran[0] == 7 { 4 } else { 2 }, NOWHERE));
+        assert_eq!(end, if ran[0] == 7 { 4 } else { 2 });
+        assert_eq!(context.back, u64::from(NOWHERE));
     }
 }
 

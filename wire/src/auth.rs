@@ -29,6 +29,9 @@ const TAGGED: [u64; 7] = [
     0xffff_ffff_0000_0000,
 ];
 
+/// The digest of a payload that the tag does not cover.
+const UNCOVERED: u64 = 0;
+
 /// A job's secret of 128 bits, shared by its members. `Debug` does not show it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Key(pub [u8; 16]);
@@ -101,18 +104,30 @@ impl Sealer {
         };
         if header[HOST_FLAGS_AT] & HostFlags::AUTH != 0 {
             let payload_digest = self.digest(payload);
-            let tag = self.tag(header, payload_digest);
-            let auth = Auth {
-                payload_digest,
-                tag,
-            };
-            header[HEADER_LEN..].copy_from_slice(&auth.to_bytes());
+            self.write(header, payload_digest);
         }
+    }
+
+    /// Seals the header alone, for memory that only processes of this user write: they have the key as well.
+    pub fn seal_header(&mut self, header: &mut [u8]) {
+        if let Some(header) = header.first_chunk_mut::<SEALED_LEN>()
+            && header[HOST_FLAGS_AT] & HostFlags::AUTH != 0
+        {
+            self.write(header, UNCOVERED);
+        }
+    }
+
+    fn write(&mut self, header: &mut [u8; SEALED_LEN], payload_digest: u64) {
+        let auth = Auth {
+            payload_digest,
+            tag: self.tag(header, payload_digest),
+        };
+        header[HEADER_LEN..].copy_from_slice(&auth.to_bytes());
     }
 
     /// Checks the tag of a datagram's header and the digest of its payload. Skips the payload if it is missing
     /// and a flag says that a switch removed it: the tag does not cover those flags, so they must not admit
-    /// another payload.
+    /// another payload. Also skips it after [`Sealer::seal_header`], which the tag covers.
     ///
     /// # Errors
     /// [`VerifyError`]: the packet must then be counted and dropped.
@@ -130,7 +145,8 @@ impl Sealer {
             return Err(VerifyError::Tag);
         }
         let is_gone = (flags.trimmed || flags.late) && payload.is_empty();
-        if !is_gone && self.digest(payload) != auth.payload_digest {
+        let is_covered = auth.payload_digest != UNCOVERED;
+        if is_covered && !is_gone && self.digest(payload) != auth.payload_digest {
             return Err(VerifyError::Payload);
         }
         Ok(())
@@ -151,7 +167,7 @@ impl Sealer {
 
     fn digest(&mut self, payload: &[u8]) -> u64 {
         self.mac.update(payload);
-        first_half(self.mac.finalize_and_reset())
+        first_half(self.mac.finalize_and_reset()).max(UNCOVERED + 1)
     }
 }
 
@@ -226,6 +242,24 @@ mod tests {
         assert_eq!(verified(&header, b""), Ok(()));
         // The tag does not cover the flag, so setting it must not admit another payload.
         assert_eq!(verified(&header, b"pAyload"), Err(VerifyError::Payload));
+    }
+
+    #[test]
+    fn a_sealed_header_verifies_with_any_payload_but_admits_no_other_header() {
+        let mut header = Header::new(Kind::Gather, 7, 1, 2, 2);
+        header.auth = Some(Auth::default());
+        let mut alone = datagram(&header, b"payload");
+        sealer().seal_header(&mut alone);
+        assert_eq!(sealer().verify(&alone), Ok(()));
+        alone[SEALED_LEN] ^= 1;
+        assert_eq!(sealer().verify(&alone), Ok(()));
+        alone[HEADER_LEN - 1] ^= 1;
+        assert_eq!(sealer().verify(&alone), Err(VerifyError::Tag));
+        // Nobody else makes such a packet of one whose payload is covered.
+        let mut covered = datagram(&header, b"payload");
+        sealer().seal(&mut covered);
+        covered[HEADER_LEN..][..8].fill(0);
+        assert_eq!(sealer().verify(&covered), Err(VerifyError::Tag));
     }
 
     #[test]

@@ -25,8 +25,29 @@ pub struct Batch {
     datagrams: Vec<Queued>,
     /// Number of datagrams that were sent.
     sent: usize,
-    /// Values of buckets of at least this length are not copied into the batch.
-    zero_copy_from: usize,
+    room: Room,
+}
+
+/// The memory that datagrams are written to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Room {
+    /// A buffer for one whole datagram.
+    Datagram,
+    /// A batch for sockets.
+    Sockets,
+    /// A batch for memory that only ranks of this user and host write.
+    SharedMemory,
+}
+
+impl Room {
+    /// The least values of a bucket whose values are not copied into a batch.
+    pub(super) fn zero_copy_from(self) -> usize {
+        match self {
+            Room::Datagram => usize::MAX,
+            Room::Sockets => ZERO_COPY_FROM,
+            Room::SharedMemory => 0,
+        }
+    }
 }
 
 /// A datagram of a batch.
@@ -58,18 +79,22 @@ impl Batch {
             total: 0,
             datagrams: Vec::new(),
             sent: 0,
-            zero_copy_from: ZERO_COPY_FROM,
+            room: Room::Sockets,
         }
     }
 
-    /// The least values of a bucket whose values are not copied into the batch.
-    pub(super) fn zero_copy_from(&self) -> usize {
-        self.zero_copy_from
+    /// The kind of its memory.
+    pub(super) fn kind(&self) -> Room {
+        self.room
     }
 
-    /// From now on, no values are copied into the batch, or only those of small buckets.
-    pub(crate) fn zero_copy_always(&mut self, always: bool) {
-        self.zero_copy_from = if always { 0 } else { ZERO_COPY_FROM };
+    /// Notes whether all datagrams of the next batch go to memory that only ranks of this user and host write. Then no values are
+    /// copied into the batch, and seals do not cover them.
+    pub(crate) fn shared_memory(&mut self, is_shared: bool) {
+        self.room = match is_shared {
+            true => Room::SharedMemory,
+            false => Room::Sockets,
+        };
     }
 
     /// True if all datagrams were sent.
@@ -207,7 +232,7 @@ impl Batch {
 mod tests {
     use std::time::Duration;
 
-    use ultima_wire::Key;
+    use ultima_wire::{Key, Sealer};
 
     use super::*;
     use crate::config::{Config, Gather};
@@ -257,6 +282,7 @@ mod tests {
         compare(None, Element::Bf16, 1 << 20, false);
         compare(None, Element::F16, 1 << 18, true);
         compare(sealed, Element::F32, 1 << 18, true);
+        compare(sealed, Element::Bf16, 1 << 18, true);
     }
 
     #[test]
@@ -274,11 +300,11 @@ mod tests {
     }
 
     /// Compares batches with single datagrams.
-    fn compare(key: Option<Key>, element: Element, len: usize, all: bool) {
+    fn compare(key: Option<Key>, element: Element, len: usize, is_shared: bool) {
         let (mut core, mut other) = (core(key, element, len), core(key, element, len));
         let mut buf = vec![0; other.max_datagram()];
         let mut batch = Batch::new(core.max_datagram());
-        batch.zero_copy_always(all);
+        batch.shared_memory(is_shared);
         let mut count = 0;
         loop {
             core.poll_transmit(Time::ZERO, &mut batch);
@@ -305,7 +331,13 @@ mod tests {
                 let (to, len) = (batch.unsent()[0].to, batch.unsent()[0].len);
                 let sent = other.next_datagram(Time::ZERO, &mut buf).expect("the same");
                 assert_eq!((sent.to, sent.len), (to, len));
-                assert_eq!(all[..len], buf[..len]);
+                let mut datagram = all[..len].to_vec();
+                if let Some(key) = key.filter(|_| is_shared) {
+                    assert_eq!(Sealer::new(&key).verify(&datagram), Ok(()));
+                    assert_ne!(datagram, buf[..len], "the seal covers no values");
+                    Sealer::new(&key).seal(&mut datagram);
+                }
+                assert_eq!(datagram, buf[..len]);
                 batch.note_sent(1);
                 count += 1;
             }

@@ -12,7 +12,7 @@ use crate::rotation::Flow;
 use crate::time::Time;
 use crate::values::ValueStore;
 
-use super::batch::{Batch, InCore};
+use super::batch::{Batch, InCore, Room};
 use super::congestion::{Congestion, CongestionReport, Queues};
 use super::operation::Operation;
 use super::packet::{self, FeedbackFields, Written};
@@ -36,9 +36,9 @@ impl<V: ValueStore> Core<V> {
     /// datagrams are sealed. The seal does not cover the packet number, which links assign.
     pub fn poll_transmit(&mut self, now: Time, batch: &mut Batch) {
         self.retire(now);
-        let least = batch.zero_copy_from();
+        let kind = batch.kind();
         while batch.room().len() >= SHORTEST
-            && let Some((transmit, values)) = self.transmit(now, batch.room(), Some(least))
+            && let Some((transmit, values)) = self.transmit(now, batch.room(), kind)
         {
             batch.push(transmit, values);
         }
@@ -54,7 +54,7 @@ impl<V: ValueStore> Core<V> {
     /// # Panics
     /// If `buf` is shorter than a grant.
     pub fn next_datagram(&mut self, now: Time, buf: &mut [u8]) -> Option<Transmit> {
-        let sent = self.transmit(now, buf, None);
+        let sent = self.transmit(now, buf, Room::Datagram);
         if sent.is_none() {
             self.retire(now);
         }
@@ -66,16 +66,17 @@ impl<V: ValueStore> Core<V> {
         in_core(&self.operations, values)
     }
 
-    /// Writes the next datagram to the front of `buf`. Values of a bucket of at least `zero_copy_from` may stay where they are.
+    /// Writes the next datagram to the front of `buf`. Values may stay where they are, as `room` says.
     fn transmit(
         &mut self,
         now: Time,
         buf: &mut [u8],
-        zero_copy_from: Option<usize>,
+        room: Room,
     ) -> Option<(Transmit, Option<InCore>)> {
-        let (transmit, values) = self.write_next(now, buf, zero_copy_from)?;
+        let (transmit, values) = self.write_next(now, buf, room)?;
         if let Some(sealer) = &mut self.sealer {
             match &values {
+                _ if room == Room::SharedMemory => sealer.seal_header(&mut buf[..transmit.head]),
                 Some(values) => {
                     let payload = element::in_place(in_core(&self.operations, values));
                     sealer.seal_apart(&mut buf[..transmit.head], payload);
@@ -91,7 +92,7 @@ impl<V: ValueStore> Core<V> {
         &mut self,
         now: Time,
         buf: &mut [u8],
-        zero_copy_from: Option<usize>,
+        room: Room,
     ) -> Option<(Transmit, Option<InCore>)> {
         let whole = |transmit| (transmit, None);
         if let Some(transmit) = self.transmit_credit(now, buf, false) {
@@ -147,12 +148,12 @@ impl<V: ValueStore> Core<V> {
             };
             let kind = outgoing.packet.kind;
             // Half an operation may end while its packets leave.
-            let stays = zero_copy_from.is_some_and(|least| operation_len >= least)
+            let stays = operation_len >= room.zero_copy_from()
                 && part == Part::Whole
                 && counted.is_empty()
                 && !outgoing.range.is_empty()
-                // A seal covers the bytes of values.
-                && (self.sealer.is_none() || self.config.element.is_in_place());
+                // A seal covers the bytes of values, but for shared memory.
+                && (self.sealer.is_none() || room == Room::SharedMemory || self.config.element.is_in_place());
             let values = outgoing.values.take_if(|_| stays).map(|_| InCore {
                 operation: number,
                 range: outgoing.range.clone(),

@@ -124,7 +124,7 @@ struct Offer {
 
 impl Offer {
     const LEN: usize = 18;
-    const VERSION: [u8; 8] = *b"ultima 1";
+    const VERSION: [u8; 8] = *b"ultima 2";
 
     fn to_bytes(&self) -> [u8; Self::LEN] {
         let mut bytes = [0; Self::LEN];
@@ -347,6 +347,12 @@ impl Colocated {
             }
         }
         incoming.all(|incoming| incoming.reader.sleep())
+    }
+
+    /// True if all packets come and leave through queues.
+    pub(super) fn is_all(&self) -> bool {
+        let mut others = self.ranks.iter().filter(|rank| rank.address.is_some());
+        self.needs_no_socket() && others.all(|rank| rank.outgoing.is_some())
     }
 
     /// True if all packets come through queues.

@@ -24,8 +24,8 @@ pub(crate) trait Link {
     /// Sends a batch of the core's. Returns false if part of it must wait, for another call.
     fn send(&mut self, batch: &mut Batch, core: &Core) -> Result<bool, LinkError>;
 
-    /// True if the link copies each datagram itself, as into shared memory. Then the batch needs no copy of the values.
-    fn copies(&self) -> bool;
+    /// True if all datagrams go to memory that only ranks of this user and host write.
+    fn uses_shared_memory(&self) -> bool;
 
     /// Receives a batch. Returns false if there was none.
     fn receive(&mut self, handle: &mut dyn FnMut(&[u8])) -> Result<bool, LinkError>;

@@ -194,7 +194,7 @@ impl Link for PortLink {
         }
     }
 
-    fn copies(&self) -> bool {
+    fn uses_shared_memory(&self) -> bool {
         true
     }
 

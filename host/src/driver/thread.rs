@@ -410,7 +410,7 @@ impl<L: Link> DataThread<L> {
     fn transmit(&mut self) -> Result<SendResult, LinkError> {
         if self.batch.is_empty() {
             let now = self.now();
-            self.batch.zero_copy_always(self.link.copies());
+            self.batch.shared_memory(self.link.uses_shared_memory());
             self.core.poll_transmit(now, &mut self.batch);
         }
         let any = !self.batch.is_empty();
@@ -533,7 +533,7 @@ mod tests {
             Ok(true)
         }
 
-        fn copies(&self) -> bool {
+        fn uses_shared_memory(&self) -> bool {
             false
         }
 

@@ -263,8 +263,8 @@ impl Link for UdpLink {
         Ok(true)
     }
 
-    fn copies(&self) -> bool {
-        (self.colocated.as_ref()).is_some_and(Colocated::needs_no_socket)
+    fn uses_shared_memory(&self) -> bool {
+        (self.colocated.as_ref()).is_some_and(Colocated::is_all)
     }
 
     fn receive(&mut self, handle: &mut dyn FnMut(&[u8])) -> Result<bool, LinkError> {

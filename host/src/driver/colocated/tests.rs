@@ -306,7 +306,7 @@ fn offers_that_make_no_sense_are_refused() {
     let mut pair = Pair::new();
     let (mut first, mut second) = (pair.open(0), pair.open(1));
     let name = name(pair.peers[0]).expect("short");
-    let connections = [&b""[..], b"?", b"ultima 1", &[b'u'; 18], &[0; 19]].map(|message| {
+    let connections = [&b""[..], b"?", b"ultima 2", &[b'u'; 18], &[0; 19]].map(|message| {
         let connection = unix_socket().expect("opens");
         connect(connection.as_raw_fd(), &name).expect("connects");
         send(connection.as_raw_fd(), message, MsgFlags::empty()).expect("sends");

@@ -1,4 +1,4 @@
-//! Jobs with default settings, except for the deadline, lose nothing: learned timeouts, credit and dynamic incast,
+//! Jobs with default settings lose nothing: learned timeouts, credit and dynamic incast,
 //! packets sealed and as long as the MTU allows. Where a link is slower than the hosts, they lose little. Packets pass the
 //! kernel, at loopback or over a veth pair.
 
@@ -15,8 +15,6 @@ use ultima_testing::{per_run, skipped};
 
 use crate::job::addresses;
 
-/// Longer than the default, so that the slack of learned timeouts is as long as a busy machine stops a rank: seconds.
-const DEADLINE: Duration = Duration::from_secs(60);
 /// Each test holds it: two of them at a time have more threads than the machine can run in time.
 static MACHINE: Mutex<()> = Mutex::new(());
 
@@ -47,11 +45,10 @@ impl Network {
     }
 
     /// Starts the job of `rank` on the calling thread, which is its own.
-    fn start(&self, rank: usize, addresses: &[SocketAddr], deadline: Duration) -> Job {
+    fn start(&self, rank: usize, addresses: &[SocketAddr]) -> Job {
         let rendezvous = Addresses::new(rank, addresses.iter().copied());
         let mut builder = JobBuilder::default().rendezvous(rendezvous);
         let settings = builder.settings_mut();
-        settings.t_b = deadline;
         match self {
             Network::Loopback(slot_bytes) => {
                 settings.shared_memory = false;
@@ -71,9 +68,8 @@ impl Network {
         let addresses = self.addresses(ranks);
         let reports: Vec<Report> = thread::scope(|scope| {
             let addresses = &addresses;
-            let start = |rank| {
-                scope.spawn(move || average(self.start(rank, addresses, DEADLINE), steps, buckets))
-            };
+            let start =
+                |rank| scope.spawn(move || average(self.start(rank, addresses), steps, buckets));
             let threads: Vec<_> = (0..ranks).map(start).collect();
             threads
                 .into_iter()
@@ -159,7 +155,7 @@ fn little_is_lost_where_a_link_is_slower_than_the_hosts() {
         let ranks: Vec<_> = ranks
             .map(|(rank, network, addresses)| {
                 scope.spawn(move || {
-                    let job = network.start(rank, addresses, Duration::from_secs(5));
+                    let job = network.start(rank, addresses);
                     for _ in 0..60 {
                         let pending = job.all_reduce(vec![1.0; 100_000]);
                         pending.wait().expect("it ends");

@@ -186,7 +186,7 @@ struct Packet {
     /// Headers and metadata after ingress.
     content: Vec<u8>,
     verdict: Verdict,
-    /// The frame as it arrived, and how many of its bytes are parsed headers.
+    /// A frame, and how many of its first bytes are headers that `content` has.
     frame: Vec<u8>,
     parsed: usize,
     /// The other descendants of the same received packet.

@@ -10,7 +10,8 @@ use serde_json::Value as Json;
 
 use super::json::{Pipeline, Primitive, Program, Table};
 
-/// The most work for an analysis: nodes times words of a set of fields, in each round. If more is needed, all metadata is live.
+/// The most work for an analysis: nodes, their actions and next nodes, times words of a set of fields, in each round. If more is
+/// needed, all metadata is live.
 const MAX_WORK: usize = 1 << 20;
 
 /// The use of a metadata field, the most demanding last.
@@ -177,11 +178,10 @@ impl Effect {
 }
 
 fn analyse(program: &Program, fields: &Fields) -> Option<(Set, Set)> {
-    let nodes = program
-        .pipelines
-        .iter()
-        .map(|it| it.tables.len() + it.conditionals.len());
-    let nodes = nodes.sum::<usize>() + program.actions.len();
+    let tables = program.pipelines.iter().flat_map(|it| &it.tables);
+    let edges = tables.map(|it| 1 + it.action_ids.len() + it.next_tables.len());
+    let others = program.pipelines.iter().map(|it| it.conditionals.len());
+    let nodes = edges.chain(others).sum::<usize>() + program.actions.len();
     let exits = |primitive: &Primitive| primitive.op == "exit";
     let mut primitives = program.actions.iter().flat_map(|action| &action.primitives);
     let rounds = MAX_WORK / (nodes * fields.none().0.len()).max(1);
@@ -266,7 +266,7 @@ fn before(
             Some(next) => live.get(next).cloned().unwrap_or_else(|| fields.none()),
             None => end.clone(),
         };
-        for call in &pipeline.action_calls {
+        for call in pipeline.action_calls.iter().rev() {
             let after = at(call.next_node.as_deref(), &live);
             live.insert(&call.name, through(call.action_id, &after));
         }

@@ -511,7 +511,7 @@ impl Packet {
         &self.frame[self.parsed..]
     }
 
-    /// Puts the payload behind the headers in `out`. The last copy gives its frame away, if the headers still fit before the payload.
+    /// Puts the payload behind the headers in `out`. The last copy gives its frame away, if they are as long as those that were parsed.
     fn complete(packet: &mut Arc<Packet>, out: &mut Vec<u8>) {
         match Arc::get_mut(packet) {
             Some(last) if last.parsed == out.len() => {

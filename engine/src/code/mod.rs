@@ -226,7 +226,7 @@ struct Arrays<'a> {
     checksums: &'a [Checksum],
 }
 
-/// A packet's way through the code, and what machine code accesses beside words and arguments.
+/// A packet's position in the code, and what machine code accesses beside words and arguments.
 #[repr(C)]
 pub(super) struct Context {
     registers: *mut Register,
@@ -254,7 +254,8 @@ pub(super) struct Shared<'a> {
 }
 
 impl Code {
-    /// Describes a packet, before its first operation, with the length that counters count.
+    /// Describes a packet, before its first operation, with the length that counters count. It is for this code and state only, and
+    /// while the frame is there.
     pub fn context(&self, state: &mut State, frame: &[u8], length: u32) -> Context {
         let mut context = Context {
             registers: std::ptr::null_mut(),

@@ -129,8 +129,8 @@ impl Native {
     ) -> Address {
         assert!(args.len() >= self.args);
         let start = self.starts[from as usize] as usize;
-        // SAFETY: `start` is where an operation's code begins in `memory`. The code is a function of this type that accesses `words`
-        // and `args` within their bounds and what `context` describes, and changes only registers that a function may change.
+        // SAFETY: an operation's code begins at `start`. It is a function of this type that accesses `words` and `args` within their
+        // bounds, and what `context`, which is of this code, describes. It changes only registers that a function may change.
         unsafe {
             let code = self.memory.at.byte_add(start).as_ptr();
             let code: extern "sysv64" fn(*mut u8, *const u8, u64, u64, &mut Context) -> Address =

@@ -45,7 +45,7 @@ impl<const N: usize> PartialEq for Short<N> {
     }
 }
 
-/// Odd factors for the words of a key: digits of π.
+/// Factors for the words of a key: digits of π, made odd.
 const FACTORS: [u64; SHORT] = [
     0x243f_6a88_85a3_08d3,
     0x1319_8a2e_0370_7345,
@@ -58,12 +58,13 @@ const FACTORS: [u64; SHORT] = [
 ];
 
 impl<const N: usize> Hash for Short<N> {
-    /// A sum of products, which do not wait for one another.
+    /// A sum of products, which do not wait for one another. Its upper half decides too: the hasher's product carries upwards only.
     #[inline(always)]
     fn hash<H: Hasher>(&self, state: &mut H) {
         let products = self.0.iter().zip(FACTORS);
         let products = products.map(|(word, factor)| word.wrapping_mul(factor));
-        state.write_u64(products.fold(0, u64::wrapping_add));
+        let sum = products.fold(0, u64::wrapping_add);
+        state.write_u64(sum ^ sum >> 32);
     }
 }
 

@@ -25,27 +25,29 @@ pub struct Batch {
     datagrams: Vec<Queued>,
     /// Number of datagrams that were sent.
     sent: usize,
-    room: Room,
+    carrier: Carrier,
 }
 
-/// The memory that datagrams are written to.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Room {
-    /// A buffer for one whole datagram.
-    Datagram,
-    /// A batch for sockets.
+/// What carries datagrams from one rank to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Carrier {
+    /// A simulator, one whole datagram at a time.
+    Simulator,
+    /// Sockets.
     Sockets,
-    /// A batch for memory that only ranks of this user and host write.
+    /// A link that copies each datagram itself.
+    Copies,
+    /// Memory that only ranks of this user and host write, see `driver/colocated.rs`.
     SharedMemory,
 }
 
-impl Room {
+impl Carrier {
     /// The least values of a bucket whose values are not copied into a batch.
     pub(super) fn zero_copy_from(self) -> usize {
         match self {
-            Room::Datagram => usize::MAX,
-            Room::Sockets => ZERO_COPY_FROM,
-            Room::SharedMemory => 0,
+            Carrier::Simulator => usize::MAX,
+            Carrier::Sockets => ZERO_COPY_FROM,
+            Carrier::Copies | Carrier::SharedMemory => 0,
         }
     }
 }
@@ -79,22 +81,18 @@ impl Batch {
             total: 0,
             datagrams: Vec::new(),
             sent: 0,
-            room: Room::Sockets,
+            carrier: Carrier::Sockets,
         }
     }
 
-    /// The kind of its memory.
-    pub(super) fn kind(&self) -> Room {
-        self.room
+    /// What carries its datagrams.
+    pub(super) fn carrier(&self) -> Carrier {
+        self.carrier
     }
 
-    /// Notes whether all datagrams of the next batch go to memory that only ranks of this user and host write. Then no values are
-    /// copied into the batch, and seals do not cover them.
-    pub(crate) fn shared_memory(&mut self, is_shared: bool) {
-        self.room = match is_shared {
-            true => Room::SharedMemory,
-            false => Room::Sockets,
-        };
+    /// Sets what carries its next datagrams.
+    pub(crate) fn set_carrier(&mut self, carrier: Carrier) {
+        self.carrier = carrier;
     }
 
     /// True if all datagrams were sent.
@@ -277,12 +275,43 @@ mod tests {
     #[test]
     fn values_in_the_core_complete_the_same_datagrams() {
         let sealed = Some(Key([7; 16]));
-        compare(None, Element::F32, 1 << 20, false);
-        compare(sealed, Element::F32, 1 << 20, false);
-        compare(None, Element::Bf16, 1 << 20, false);
-        compare(None, Element::F16, 1 << 18, true);
-        compare(sealed, Element::F32, 1 << 18, true);
-        compare(sealed, Element::Bf16, 1 << 18, true);
+        compare(None, Element::F32, 1 << 20, Carrier::Sockets);
+        compare(sealed, Element::F32, 1 << 20, Carrier::Sockets);
+        compare(None, Element::Bf16, 1 << 20, Carrier::Sockets);
+        compare(None, Element::F16, 1 << 18, Carrier::Copies);
+        compare(sealed, Element::F32, 1 << 18, Carrier::Copies);
+        compare(sealed, Element::F32, 1 << 18, Carrier::SharedMemory);
+        compare(sealed, Element::Bf16, 1 << 18, Carrier::SharedMemory);
+    }
+
+    #[test]
+    fn only_shared_memory_may_carry_packets_whose_payload_is_not_covered() {
+        let mut sender = core(Some(Key([7; 16])), Element::F32, 1 << 18);
+        let mut batch = Batch::new(sender.max_datagram());
+        for carrier in [Carrier::Sockets, Carrier::Copies, Carrier::SharedMemory] {
+            batch.set_carrier(carrier);
+            sender.poll_transmit(Time::ZERO, &mut batch);
+            let (to, len) = (batch.unsent()[0].to, batch.unsent()[0].len);
+            let Destination::Rank(rank) = to else {
+                panic!("unicast");
+            };
+            let datagram = &bytes(&batch, &sender)[..len];
+            for by in [Carrier::Sockets, Carrier::Copies, Carrier::SharedMemory] {
+                let config = Config {
+                    rank,
+                    ..sender.config().clone()
+                };
+                let mut receiver: Core = Core::new(config).expect("valid");
+                receiver.handle(Time::ZERO, by, datagram);
+                let refused = carrier == Carrier::SharedMemory && by != carrier;
+                assert_eq!(
+                    receiver.totals().rejected.total(),
+                    u64::from(refused),
+                    "{carrier:?} by {by:?}"
+                );
+            }
+            batch.note_sent(batch.unsent().len());
+        }
     }
 
     #[test]
@@ -300,11 +329,11 @@ mod tests {
     }
 
     /// Compares batches with single datagrams.
-    fn compare(key: Option<Key>, element: Element, len: usize, is_shared: bool) {
+    fn compare(key: Option<Key>, element: Element, len: usize, carrier: Carrier) {
         let (mut core, mut other) = (core(key, element, len), core(key, element, len));
         let mut buf = vec![0; other.max_datagram()];
         let mut batch = Batch::new(core.max_datagram());
-        batch.shared_memory(is_shared);
+        batch.set_carrier(carrier);
         let mut count = 0;
         loop {
             core.poll_transmit(Time::ZERO, &mut batch);
@@ -332,9 +361,9 @@ mod tests {
                 let sent = other.next_datagram(Time::ZERO, &mut buf).expect("the same");
                 assert_eq!((sent.to, sent.len), (to, len));
                 let mut datagram = all[..len].to_vec();
-                if let Some(key) = key.filter(|_| is_shared) {
-                    assert_eq!(Sealer::new(&key).verify(&datagram), Ok(()));
-                    assert_ne!(datagram, buf[..len], "the seal covers no values");
+                if let Some(key) = key.filter(|_| carrier == Carrier::SharedMemory) {
+                    assert_eq!(Sealer::new(&key).verify_header(&datagram), Ok(()));
+                    assert!(Sealer::new(&key).verify(&datagram).is_err());
                     Sealer::new(&key).seal(&mut datagram);
                 }
                 assert_eq!(datagram, buf[..len]);

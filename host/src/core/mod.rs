@@ -98,6 +98,7 @@ use crate::trace::{Happened, Sink, Timer};
 use crate::values::{Spare, ValueStore, Values};
 
 pub use batch::Batch;
+pub(crate) use batch::Carrier;
 pub(crate) use batch::Queued;
 pub use check::{CheckPacket, Heard, HeardInRound};
 pub use start::StartError;

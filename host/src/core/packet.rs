@@ -17,6 +17,7 @@ use crate::time::Time;
 use crate::timeout::SharedTc;
 
 use super::Destination;
+use super::batch::Carrier;
 use super::check::CheckPacket;
 use super::congestion::Queues;
 use super::outgoing::Outgoing;
@@ -75,6 +76,7 @@ impl Written {
 pub(super) fn admit<'a>(
     config: &Config,
     sealer: Option<&mut Sealer>,
+    carrier: Carrier,
     datagram: &'a [u8],
 ) -> Result<(Header, &'a [u8]), Rejection> {
     let (header, payload) = Header::parse(datagram).map_err(|_| Rejection::Malformed)?;
@@ -84,7 +86,7 @@ pub(super) fn admit<'a>(
     if header.epoch != config.epoch {
         return Err(Rejection::Epoch);
     }
-    verify(sealer, &header, datagram)?;
+    verify(sealer, carrier, &header, datagram)?;
     if header.source >= config.ranks {
         return Err(Rejection::Source);
     }
@@ -122,8 +124,16 @@ pub(super) fn admit<'a>(
 
 /// Checks the seal of a packet. Neither a PROBE nor the REPORT that answers it has a tag, because switches
 /// have no key.
-fn verify(sealer: Option<&mut Sealer>, header: &Header, datagram: &[u8]) -> Result<(), Rejection> {
+fn verify(
+    sealer: Option<&mut Sealer>,
+    carrier: Carrier,
+    header: &Header,
+    datagram: &[u8],
+) -> Result<(), Rejection> {
     let holds = match sealer {
+        Some(sealer) if is_sealed(header.kind) && carrier == Carrier::SharedMemory => {
+            sealer.verify_header(datagram).is_ok()
+        }
         Some(sealer) if is_sealed(header.kind) => sealer.verify(datagram).is_ok(),
         _ => header.auth.is_none(),
     };

@@ -9,6 +9,7 @@ use crate::time::Time;
 use crate::trace::Fate;
 use crate::values::ValueStore;
 
+use super::batch::Carrier;
 use super::operation::Received;
 use super::packet;
 use super::replay::Novelty;
@@ -18,7 +19,13 @@ impl<V: ValueStore> Core<V> {
     /// Handles a received UDP payload. A payload that is not a packet of this job for this rank is counted
     /// and ignored.
     pub fn handle_datagram(&mut self, now: Time, datagram: &[u8]) {
-        let (header, payload) = match packet::admit(&self.config, self.sealer.as_mut(), datagram) {
+        self.handle(now, Carrier::Sockets, datagram);
+    }
+
+    /// The same for a datagram that something else than a socket may have carried.
+    pub(crate) fn handle(&mut self, now: Time, carrier: Carrier, datagram: &[u8]) {
+        let sealer = self.sealer.as_mut();
+        let (header, payload) = match packet::admit(&self.config, sealer, carrier, datagram) {
             Ok(admitted) => admitted,
             Err(reason) => return self.totals.rejected.count(reason),
         };

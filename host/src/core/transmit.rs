@@ -12,7 +12,7 @@ use crate::rotation::Flow;
 use crate::time::Time;
 use crate::values::ValueStore;
 
-use super::batch::{Batch, InCore, Room};
+use super::batch::{Batch, Carrier, InCore};
 use super::congestion::{Congestion, CongestionReport, Queues};
 use super::operation::Operation;
 use super::packet::{self, FeedbackFields, Written};
@@ -36,9 +36,9 @@ impl<V: ValueStore> Core<V> {
     /// datagrams are sealed. The seal does not cover the packet number, which links assign.
     pub fn poll_transmit(&mut self, now: Time, batch: &mut Batch) {
         self.retire(now);
-        let kind = batch.kind();
+        let carrier = batch.carrier();
         while batch.room().len() >= SHORTEST
-            && let Some((transmit, values)) = self.transmit(now, batch.room(), kind)
+            && let Some((transmit, values)) = self.transmit(now, batch.room(), carrier)
         {
             batch.push(transmit, values);
         }
@@ -54,7 +54,7 @@ impl<V: ValueStore> Core<V> {
     /// # Panics
     /// If `buf` is shorter than a grant.
     pub fn next_datagram(&mut self, now: Time, buf: &mut [u8]) -> Option<Transmit> {
-        let sent = self.transmit(now, buf, Room::Datagram);
+        let sent = self.transmit(now, buf, Carrier::Simulator);
         if sent.is_none() {
             self.retire(now);
         }
@@ -66,17 +66,19 @@ impl<V: ValueStore> Core<V> {
         in_core(&self.operations, values)
     }
 
-    /// Writes the next datagram to the front of `buf`. Values may stay where they are, as `room` says.
+    /// Writes the next datagram to the front of `buf`. Values may stay where they are, if the carrier takes them from there.
     fn transmit(
         &mut self,
         now: Time,
         buf: &mut [u8],
-        room: Room,
+        carrier: Carrier,
     ) -> Option<(Transmit, Option<InCore>)> {
-        let (transmit, values) = self.write_next(now, buf, room)?;
+        let (transmit, values) = self.write_next(now, buf, carrier)?;
         if let Some(sealer) = &mut self.sealer {
             match &values {
-                _ if room == Room::SharedMemory => sealer.seal_header(&mut buf[..transmit.head]),
+                _ if carrier == Carrier::SharedMemory && transmit.to != Destination::Group => {
+                    sealer.seal_header(&mut buf[..transmit.head]);
+                }
                 Some(values) => {
                     let payload = element::in_place(in_core(&self.operations, values));
                     sealer.seal_apart(&mut buf[..transmit.head], payload);
@@ -92,7 +94,7 @@ impl<V: ValueStore> Core<V> {
         &mut self,
         now: Time,
         buf: &mut [u8],
-        room: Room,
+        carrier: Carrier,
     ) -> Option<(Transmit, Option<InCore>)> {
         let whole = |transmit| (transmit, None);
         if let Some(transmit) = self.transmit_credit(now, buf, false) {
@@ -148,12 +150,12 @@ impl<V: ValueStore> Core<V> {
             };
             let kind = outgoing.packet.kind;
             // Half an operation may end while its packets leave.
-            let stays = operation_len >= room.zero_copy_from()
+            let stays = operation_len >= carrier.zero_copy_from()
                 && part == Part::Whole
                 && counted.is_empty()
                 && !outgoing.range.is_empty()
-                // A seal covers the bytes of values, but for shared memory.
-                && (self.sealer.is_none() || room == Room::SharedMemory || self.config.element.is_in_place());
+                // A seal covers the bytes of values, except in shared memory.
+                && (self.sealer.is_none() || carrier == Carrier::SharedMemory || self.config.element.is_in_place());
             let values = outgoing.values.take_if(|_| stays).map(|_| InCore {
                 operation: number,
                 range: outgoing.range.clone(),

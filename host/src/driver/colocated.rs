@@ -21,11 +21,11 @@ use nix::sys::socket::{
 };
 use nix::unistd::geteuid;
 
-use super::LinkError;
 use super::inbox::Inbox;
 use super::queue::{self, Reader, Writer};
+use super::{HandleDatagram, LinkError};
 use crate::config::{Config, Gather};
-use crate::core::window;
+use crate::core::{Carrier, window};
 
 /// Tokens of the listener, of UDP sockets and of the first connection.
 const LISTENER: u64 = 0;
@@ -303,7 +303,7 @@ impl Colocated {
     pub(super) fn receive(
         &mut self,
         inbox: &mut Inbox,
-        handle: &mut dyn FnMut(&[u8]),
+        handle: &mut HandleDatagram,
     ) -> Result<bool, LinkError> {
         let mut came = false;
         for rank in &mut self.ranks {
@@ -354,7 +354,7 @@ impl Colocated {
     }
 
     /// True if all packets come and leave through queues.
-    pub(super) fn is_all(&self) -> bool {
+    pub(super) fn uses_only_queues(&self) -> bool {
         let mut others = self.ranks.iter().filter(|rank| rank.address.is_some());
         self.needs_no_socket() && others.all(|rank| rank.outgoing.is_some())
     }
@@ -476,7 +476,7 @@ fn read_offer(connection: &OwnedFd) -> nix::Result<(Offer, OwnedFd)> {
 
 /// Reads all queues, up to [`MAX_QUEUE_BATCHES`] batches of each. A rank sends its packets for one rank before those for the group: where one
 /// of the group has come through a switch, these are in its queue.
-fn drain(ranks: &mut [Rank], handle: &mut dyn FnMut(&[u8])) {
+fn drain(ranks: &mut [Rank], handle: &mut HandleDatagram) {
     for rank in ranks.iter_mut().filter(|rank| rank.uses_queue()) {
         for _ in 0..MAX_QUEUE_BATCHES {
             if !rank.read(handle) {
@@ -504,7 +504,7 @@ impl Rank {
     fn receive(
         &mut self,
         inbox: &mut Inbox,
-        handle: &mut dyn FnMut(&[u8]),
+        handle: &mut HandleDatagram,
     ) -> Result<bool, LinkError> {
         let Some(incoming) = &mut self.incoming else {
             return Ok(false);
@@ -524,11 +524,12 @@ impl Rank {
     }
 
     /// Reads a batch from its queue. Returns false if it has none.
-    fn read(&mut self, handle: &mut dyn FnMut(&[u8])) -> bool {
+    fn read(&mut self, handle: &mut HandleDatagram) -> bool {
         let Some(incoming) = &mut self.incoming else {
             return false;
         };
-        incoming.reader.read(handle).unwrap_or_else(|_| {
+        let mut handle = |datagram: &[u8]| handle(Carrier::SharedMemory, datagram);
+        incoming.reader.read(&mut handle).unwrap_or_else(|_| {
             tracing::warn!(
                 address = ?self.address,
                 "invalid length or position in the queue in shared memory of this rank; it sends by UDP from now on"

@@ -18,7 +18,9 @@ use nix::sys::socket::sockopt::{RcvBufForce, UdpGroSegment, UdpGsoSegment};
 use nix::sys::socket::{ControlMessage, MsgFlags, SockaddrIn, getsockopt, sendmsg, setsockopt};
 use socket2::{Domain, SockRef, Type};
 
-use super::LinkError;
+use crate::core::Carrier;
+
+use super::{HandleDatagram, LinkError};
 
 /// Requested receive buffer. It bounds the packets on their way to a rank, and so the queues of switches: the kernel
 /// counts it twice, and then has room for 0.9 to 1.3 MB of values, 100 Gbit/s with a round trip of 70 µs.
@@ -131,7 +133,7 @@ fn forbid_fragments(socket: &UdpSocket) {
 
 /// Reads the queues of shared memory until they are empty, and handles what they had with the function that it is given. Runs before
 /// datagrams that were read from a socket are handled: those may be newer.
-pub(super) type DrainQueues<'a> = dyn FnMut(&mut dyn FnMut(&[u8])) + 'a;
+pub(super) type DrainQueues<'a> = dyn FnMut(&mut HandleDatagram) + 'a;
 
 /// A rank's sockets, and a buffer for what they receive.
 pub(super) struct Inbox {
@@ -192,7 +194,7 @@ impl Inbox {
     pub(super) fn receive(
         &mut self,
         drain_queues: &mut DrainQueues<'_>,
-        handle: &mut dyn FnMut(&[u8]),
+        handle: &mut HandleDatagram,
     ) -> Result<bool, LinkError> {
         let Self {
             sockets,
@@ -260,11 +262,11 @@ fn read(socket: &Socket, came: &mut [u8], runs: &mut [Run; BATCH]) -> Result<usi
     }
 }
 
-fn handle_runs(came: &[u8], runs: &[Run], handle: &mut dyn FnMut(&[u8])) {
+fn handle_runs(came: &[u8], runs: &[Run], handle: &mut HandleDatagram) {
     for (bytes, run) in came.chunks_exact(RUN_LEN).zip(runs) {
         // An empty datagram has no segment.
         for datagram in bytes[..run.len].chunks(run.segment.max(1)) {
-            handle(datagram);
+            handle(Carrier::Sockets, datagram);
         }
     }
 }
@@ -370,7 +372,7 @@ mod tests {
     fn arrived(inbox: &mut Inbox) -> Vec<u8> {
         let mut all = Vec::new();
         while inbox
-            .receive(&mut |_| {}, &mut |it| all.push(it[0]))
+            .receive(&mut |_| {}, &mut |_, it| all.push(it[0]))
             .expect("receives")
         {}
         all

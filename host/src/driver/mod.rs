@@ -11,7 +11,10 @@ pub(crate) mod udp;
 use std::io;
 use std::os::fd::BorrowedFd;
 
-use crate::core::{Batch, Core};
+use crate::core::{Batch, Carrier, Core};
+
+/// Handles a received datagram and what carried it.
+pub(crate) type HandleDatagram<'a> = dyn FnMut(Carrier, &[u8]) + 'a;
 
 /// Moves datagrams between the core and a network, in batches, without waiting.
 pub(crate) trait Link {
@@ -24,11 +27,11 @@ pub(crate) trait Link {
     /// Sends a batch of the core's. Returns false if part of it must wait, for another call.
     fn send(&mut self, batch: &mut Batch, core: &Core) -> Result<bool, LinkError>;
 
-    /// True if all datagrams go to memory that only ranks of this user and host write.
-    fn uses_shared_memory(&self) -> bool;
+    /// What carries all datagrams of the next batch.
+    fn carrier(&self) -> Carrier;
 
     /// Receives a batch. Returns false if there was none.
-    fn receive(&mut self, handle: &mut dyn FnMut(&[u8])) -> Result<bool, LinkError>;
+    fn receive(&mut self, handle: &mut HandleDatagram) -> Result<bool, LinkError>;
 
     /// Prepares for a wait for [`Link::fd`]; datagrams may be expected `soon`. Returns false if they have arrived, which then may
     /// not show there.

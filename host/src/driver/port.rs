@@ -10,10 +10,10 @@ use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, MultiHeaders, recvmmsg, sendmmsg};
 use ultima_wire::frame::{self, Endpoints, FRAME_OVERHEAD, FrameError, Mac};
 
-use crate::core::{Batch, Core, Destination};
+use crate::core::{Batch, Carrier, Core, Destination};
 
 use super::numbers::PacketNumbers;
-use super::{Link, LinkCounters, LinkError};
+use super::{HandleDatagram, Link, LinkCounters, LinkError};
 
 /// Frames per system call.
 const BATCH: usize = 32;
@@ -194,16 +194,16 @@ impl Link for PortLink {
         }
     }
 
-    fn uses_shared_memory(&self) -> bool {
-        true
+    fn carrier(&self) -> Carrier {
+        Carrier::Copies
     }
 
-    fn receive(&mut self, handle: &mut dyn FnMut(&[u8])) -> Result<bool, LinkError> {
+    fn receive(&mut self, handle: &mut HandleDatagram) -> Result<bool, LinkError> {
         let (lens, count) = self.recv()?;
         for (bytes, len) in self.came.chunks_exact(self.frame_len).zip(&lens[..count]) {
             match frame::parse(&bytes[..*len]) {
                 Ok((endpoints, _)) if endpoints.dst != self.local => self.counters.misdirected += 1,
-                Ok((_, datagram)) => handle(datagram),
+                Ok((_, datagram)) => handle(Carrier::Copies, datagram),
                 Err(FrameError::NotUdp) => self.counters.not_udp += 1,
                 Err(FrameError::Checksum(_)) => self.counters.checksum += 1,
             }

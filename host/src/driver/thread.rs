@@ -410,7 +410,7 @@ impl<L: Link> DataThread<L> {
     fn transmit(&mut self) -> Result<SendResult, LinkError> {
         if self.batch.is_empty() {
             let now = self.now();
-            self.batch.shared_memory(self.link.uses_shared_memory());
+            self.batch.set_carrier(self.link.carrier());
             self.core.poll_transmit(now, &mut self.batch);
         }
         let any = !self.batch.is_empty();
@@ -439,7 +439,7 @@ impl<L: Link> DataThread<L> {
     fn receive(&mut self) -> Result<bool, LinkError> {
         let now = self.now();
         self.link
-            .receive(&mut |datagram| self.core.handle_datagram(now, datagram))
+            .receive(&mut |carrier, datagram| self.core.handle(now, carrier, datagram))
     }
 
     /// Sleeps until there is something to do, at most until `stop_at`.
@@ -501,6 +501,8 @@ mod tests {
     use super::*;
     use crate::codec::Coding;
     use crate::config::Config;
+    use crate::core::Carrier;
+    use crate::driver::HandleDatagram;
     use crate::operation::Part;
     use crate::stats::ClosedBy;
 
@@ -533,13 +535,14 @@ mod tests {
             Ok(true)
         }
 
-        fn uses_shared_memory(&self) -> bool {
-            false
+        fn carrier(&self) -> Carrier {
+            Carrier::Sockets
         }
 
-        fn receive(&mut self, handle: &mut dyn FnMut(&[u8])) -> Result<bool, LinkError> {
+        fn receive(&mut self, handle: &mut HandleDatagram) -> Result<bool, LinkError> {
             let datagram = self.datagrams.pop_front();
-            datagram.iter().for_each(|datagram| handle(datagram));
+            let datagrams = datagram.iter();
+            datagrams.for_each(|datagram| handle(Carrier::Sockets, datagram));
             Ok(datagram.is_some() || self.is_flood)
         }
 

@@ -10,12 +10,12 @@ use socket2::SockRef;
 use ultima_wire::frame::TTL;
 
 use crate::config::Config;
-use crate::core::{Batch, Core, Destination, Queued};
+use crate::core::{Batch, Carrier, Core, Destination, Queued};
 
 use super::colocated::Colocated;
 use super::inbox::{self, Inbox};
 use super::numbers::PacketNumbers;
-use super::{Link, LinkCounters, LinkError};
+use super::{HandleDatagram, Link, LinkCounters, LinkError};
 
 /// The most segments in one call (UDP_MAX_SEGMENTS).
 const MOST_SEGMENTS: usize = 64;
@@ -263,11 +263,14 @@ impl Link for UdpLink {
         Ok(true)
     }
 
-    fn uses_shared_memory(&self) -> bool {
-        (self.colocated.as_ref()).is_some_and(Colocated::is_all)
+    fn carrier(&self) -> Carrier {
+        match &self.colocated {
+            Some(colocated) if colocated.uses_only_queues() => Carrier::SharedMemory,
+            _ => Carrier::Sockets,
+        }
     }
 
-    fn receive(&mut self, handle: &mut dyn FnMut(&[u8])) -> Result<bool, LinkError> {
+    fn receive(&mut self, handle: &mut HandleDatagram) -> Result<bool, LinkError> {
         match &mut self.colocated {
             Some(colocated) => colocated.receive(&mut self.inbox, handle),
             None => self.inbox.receive(&mut |_| {}, handle),

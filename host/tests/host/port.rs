@@ -102,7 +102,7 @@ fn four_ranks_average_over_ports() {
     average(None);
 }
 
-/// The link writes packet numbers, which the tag covers.
+/// The link writes packet numbers, which the tag does not cover.
 #[test]
 fn four_ranks_of_a_sealed_job_average_over_ports() {
     average(Some(Key(*b"a job's own key!")));

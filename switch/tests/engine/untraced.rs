@@ -14,7 +14,7 @@ fn a_queued_packet_keeps_only_the_metadata_that_egress_reads() {
     let (mut testbed, frame) = (ultima(), multicast());
     let mut copies = Vec::with_capacity(8);
     testbed.engine.ingress(0, &frame, 0, &mut copies);
-    // The header vector of ingress is there now.
+    // That allocated the header vector of ingress.
     let (_, bytes) = peak(|| testbed.engine.ingress(0, &frame, 0, &mut copies));
     assert_eq!(copies.len(), 8);
     assert!(bytes < frame.len() as isize + 1_000, "{bytes} bytes");

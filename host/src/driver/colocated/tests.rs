@@ -60,8 +60,39 @@ impl Pair {
 /// First bytes of the datagrams that have come.
 fn arrived(link: &mut UdpLink) -> Vec<u8> {
     let mut all = Vec::new();
-    while link.receive(&mut |it| all.push(it[0])).expect("receives") {}
+    while link
+        .receive(&mut |_, it| all.push(it[0]))
+        .expect("receives")
+    {}
     all
+}
+
+/// What carries a link's own datagrams, and what carried those that have come.
+fn carriers(link: &mut UdpLink) -> (Carrier, Vec<Carrier>) {
+    let mut all = Vec::new();
+    while link.receive(&mut |by, _| all.push(by)).expect("receives") {}
+    (link.carrier(), all)
+}
+
+#[test]
+fn what_carries_a_datagram_is_known() {
+    use Carrier::{SharedMemory, Sockets};
+    let mut pair = Pair::new();
+    let (mut first, other) = (pair.open(0), UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)));
+    other
+        .expect("binds")
+        .send_to(&[2; 80], pair.peers[0])
+        .expect("sends");
+    assert_eq!(carriers(&mut first), (Sockets, vec![Sockets]));
+    let mut second = pair.open(1);
+    arrived(&mut first);
+    arrived(&mut second);
+    // Until the first has read its queue, its own packets may still take both ways.
+    assert_eq!(carriers(&mut first), (Sockets, vec![]));
+    pair.send(&mut second, 0, &[1; 80]);
+    assert_eq!(carriers(&mut first), (SharedMemory, vec![SharedMemory]));
+    drop(second);
+    assert_eq!(carriers(&mut first), (Sockets, vec![]));
 }
 
 fn is_readable(link: &UdpLink) -> bool {
@@ -172,7 +203,9 @@ fn packets_from_udp_do_not_wait_for_queues() {
             pair.send(&mut second, 0, &[1; 80]);
             other.send_to(&[2; 80], pair.peers[0]).expect("sends");
             let mut all = Vec::new();
-            first.receive(&mut |it| all.push(it[0])).expect("receives");
+            first
+                .receive(&mut |_, it| all.push(it[0]))
+                .expect("receives");
             assert_eq!(
                 all.contains(&1),
                 all.contains(&2),

@@ -35,13 +35,19 @@ pub enum ClientError {
     },
     /// None of several controllers answers.
     #[error(
-        "no controller at {addresses} answers: {reason}; start them with `ultima controller serve`, or correct the addresses"
+        "no controller at {addresses} answers: {reason}; {}",
+        match is_handshake {
+            true => CERTIFICATES,
+            false => "start them with `ultima controller serve`, or correct the addresses",
+        }
     )]
     NoneAnswers {
         /// Their addresses.
         addresses: String,
         /// The reason, of one of them.
         reason: String,
+        /// As of [`NoAnswer`](ClientError::NoAnswer).
+        is_handshake: bool,
     },
     /// The connection to the leader of several controllers broke.
     #[error(
@@ -254,12 +260,14 @@ fn why(problem: &str) -> String {
     }
 }
 
+/// The advice if a handshake fails.
+const CERTIFICATES: &str = "pass --tls-ca, --tls-cert and --tls-key with certificates of its authority, or none of them if it serves without TLS";
+
 /// The advice if no controller answers. A loopback address is the default, and wrong on every machine but the
 /// controller's.
 fn advice(address: &str, is_handshake: bool) -> String {
     if is_handshake {
-        return "pass --tls-ca, --tls-cert and --tls-key with certificates of its authority, or none of them if it serves without TLS"
-            .to_owned();
+        return CERTIFICATES.to_owned();
     }
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     let ip = host.trim_matches(['[', ']']).parse::<std::net::IpAddr>();

@@ -172,10 +172,15 @@ impl Route {
             }
             if !is_answered {
                 return Err(match last {
-                    Some(ClientError::NoAnswer { reason, .. }) if self.is_to_several() => {
-                        let addresses = self.addresses();
-                        ClientError::NoneAnswers { addresses, reason }
-                    }
+                    Some(ClientError::NoAnswer {
+                        reason,
+                        is_handshake,
+                        ..
+                    }) if self.is_to_several() => ClientError::NoneAnswers {
+                        addresses: self.addresses(),
+                        reason,
+                        is_handshake,
+                    },
                     Some(last) => last,
                     None => self.no_leader(problem),
                 });

@@ -52,10 +52,17 @@ pub fn clap_line(error: &clap::Error) -> String {
         .lines()
         .map(str::trim)
         .take_while(|line| !line.starts_with("Usage:"));
-    let line: Vec<&str> = wanted
-        .filter(|line| !line.is_empty() && !line.starts_with("For more information"))
-        .collect();
-    let line = line.join(" ");
+    let wanted =
+        wanted.filter(|line| !line.is_empty() && !line.starts_with("For more information"));
+    let line = wanted.fold(String::new(), |line, next| {
+        match next.strip_prefix("tip: ") {
+            // Advice to pass a mistyped option as a value.
+            Some(tip) if tip.starts_with("to pass ") => line,
+            Some(tip) => format!("{line}; {tip}"),
+            None if line.is_empty() => next.to_owned(),
+            None => format!("{line} {next}"),
+        }
+    });
     let line = worded_range(&line).unwrap_or(line);
     match error.get(ContextKind::InvalidArg) {
         // clap takes a negative value for an unknown option.

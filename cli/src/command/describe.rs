@@ -39,6 +39,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         for (kind, names) in wanted {
             let mut listing = listing::listing(&client, kind).await?;
             unknown.extend(listing.keep(&names));
+            if names.is_empty() && listing.rows.is_empty() {
+                eprintln!("no {} found", listing.kind);
+            }
             for row in &listing.rows {
                 texts.push(about(&client, kind, &listing, row).await?);
             }

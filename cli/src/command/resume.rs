@@ -158,6 +158,7 @@ mod tests {
                 1 => Err(ClientError::NoneAnswers {
                     addresses: "a,b".to_owned(),
                     reason: "refused".to_owned(),
+                    is_handshake: false,
                 }),
                 _ => pending::<Result<(), _>>().await,
             }

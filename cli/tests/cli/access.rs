@@ -160,6 +160,10 @@ fn certificates_of_the_command_let_each_role_do_its_work() {
         let options = [&["--tls-ca", &authority], &stranger[2..]].concat();
         let other = refused_with(3, &[&list, &options[..]].concat());
         assert!(other.contains("; pass --tls-ca, "), "{other}");
+        let several = format!("{0},{0}", controller.address).replacen("127.0.0.1", "localhost", 1);
+        let list = ["job", "list", "--controller", &several];
+        let other = refused_with(3, &[&list, &options[..]].concat());
+        assert!(other.contains("; pass --tls-ca, "), "{other}");
     }
     let half = refused(&["job", "list", "--tls-ca", &ca]);
     assert!(half.contains("--tls-cert"), "{half}");

@@ -303,8 +303,11 @@ fn verbs_of_kubectl_lead_to_our_commands() {
         ("rollout", "wait"),
     ] {
         let said = refused(&[verb, "s1"]);
-        assert!(said.ends_with(&format!("exists: '{ours}'\n")), "{said}");
+        let similar = format!("'{verb}'; a similar subcommand exists: '{ours}'\n");
+        assert!(said.ends_with(&similar), "{said}");
     }
+    let selects = "error: unexpected argument '-l' found\n";
+    assert_eq!(refused(&["get", "jobs", "-l", "app=x"]), selects);
     for (group, verb, ours) in [
         ("job", "describe", "describe job/NAME"),
         ("fabric", "describe", "describe KIND/NAME"),

@@ -440,7 +440,7 @@ impl SwitchClient {
             }
             Ok(Response::new(read))
         };
-        self.answered(all).await
+        self.answered(all).await.map_err(RpcError::of_read)
     }
 
     /// Waits for a call's answer while the connection lasts. After a timeout the connection counts

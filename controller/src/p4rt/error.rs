@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tonic::{Code, Status};
 use ultima_grpc::transport::one_line;
-use ultima_p4runtime::v1;
+use ultima_p4runtime::{batch, v1};
 
 use super::device::Device;
 
@@ -144,6 +144,19 @@ pub enum RpcError {
 }
 
 impl RpcError {
+    /// Replaces the status of a batch of requests by the first request's failure (P4Runtime §12.3).
+    pub(super) fn of_read(self) -> Self {
+        let RpcError::Status(status) = &self else {
+            return self;
+        };
+        match batch::outcomes(status).and_then(|all| all.into_iter().find(failed)) {
+            Some(first) => {
+                RpcError::Status(Status::new(first.canonical_code.into(), first.message))
+            }
+            None => self,
+        }
+    }
+
     /// True if the call was abandoned because others waited.
     pub fn is_abandoned(&self) -> bool {
         matches!(self, RpcError::Abandoned)

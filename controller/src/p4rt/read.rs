@@ -31,8 +31,7 @@ pub async fn read(client: &SwitchClient, names: &Names) -> Result<Held, RpcError
         };
         match client.read(vec![asked.into()]).await {
             Ok(read) => held.extend(read),
-            // BMv2's answer for a digest without a subscription; it cannot read all digests at
-            // once.
+            // The answer for a digest without a subscription. BMv2 cannot read all digests at once.
             Err(RpcError::Status(status)) if status.code() == Code::NotFound => {}
             Err(error) => return Err(error),
         }

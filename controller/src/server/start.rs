@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt as _;
 use futures_util::future::{join_all, try_join_all};
 use tokio::sync::{Mutex as AsyncMutex, Semaphore, watch};
 use tokio::time::timeout;
@@ -31,7 +32,7 @@ use super::registry::{Registry, Stranded};
 use super::report::{date_drains, keep_events, logged_states};
 use super::streams::{JOB_WATCHES, StreamLimit, TELEMETRY_WATCHES};
 use super::switch::ManagedSwitch;
-use super::switch_task::{run as run_switch_task, subscribe};
+use super::switch_task::{restore, run as run_switch_task};
 use crate::metrics::Metrics;
 use crate::p4rt::{Checks, Owner, SwitchClient};
 use crate::store::{Change, JobRecord, Store};
@@ -175,7 +176,6 @@ pub async fn start(
     bring_up(&controller, clients, needs, startup_timeout).await?;
     controller.note_ready();
     for switch in controller.switches.iter() {
-        subscribe(&controller, switch);
         let (keeper, id) = (Arc::clone(&controller), switch.id);
         controller.in_background(async move { run_switch_task(&keeper, id).await });
     }
@@ -238,12 +238,11 @@ async fn connect(
 /// Makes these switches match the desired state, and retries temporary failures for as long as `limit`. A switch that fails, and
 /// without which the controller starts, is left to its task; so is one that is not prompt.
 async fn bring_up(
-    controller: &Controller,
+    controller: &Arc<Controller>,
     clients: BTreeMap<SwitchId, SwitchClient>,
     needs: Needs,
     limit: Duration,
 ) -> Result<(), BringUpError> {
-    let desired = &controller.desired();
     let all = match needs {
         Needs::Prompt => limit,
         // Installing a program may take a minute.
@@ -251,7 +250,9 @@ async fn bring_up(
     };
     let brought_up = clients.into_iter().map(|(id, client)| async move {
         let switch = &controller.switches[id.0];
-        let problem = match timeout(all, switch.bring_up_first(client, desired, limit)).await {
+        let bring_up = |client| restore(controller, switch, client).boxed();
+        let brought_up = switch.bring_up_first(client, limit, bring_up);
+        let problem = match timeout(all, brought_up).await {
             Ok(Ok(())) => return Ok(()),
             Ok(Err(error)) if !needs.goes_on(&error) => return Err(error),
             Ok(Err(error)) => error.to_string(),

@@ -66,7 +66,7 @@ impl JobRequestError {
                 RefusalKind::NoRoom => Code::ResourceExhausted,
                 RefusalKind::UnknownHost => Code::NotFound,
                 RefusalKind::Invalid => Code::InvalidArgument,
-                RefusalKind::Unreachable => Code::Unavailable,
+                RefusalKind::Unreachable => Code::FailedPrecondition,
             },
             JobRequestError::NotReady { .. }
             | JobRequestError::Paused { .. }

@@ -21,7 +21,7 @@ use ultima_planner::reconcile::{self, Held};
 use ultima_planner::target::{Limits, Target};
 use ultima_planner::update;
 
-use self::step::Step;
+use self::step::{Audit, Step};
 use super::error::BringUpError;
 use super::lock::lock;
 use super::registry::record::Wanted;
@@ -82,6 +82,8 @@ struct State {
     attempted: u64,
     /// A step of a reroute that its task has not begun.
     step: Option<Step>,
+    /// Comparisons that its task has not begun.
+    audits: Vec<Audit>,
     /// The drift found by the last comparison.
     known_drift: BTreeSet<String>,
     /// The meters of shares that are or may be configured; none for a meter whose write has no
@@ -118,6 +120,7 @@ impl State {
             asked: 0,
             attempted: 0,
             step: None,
+            audits: Vec::new(),
             known_drift: BTreeSet::new(),
             shares: BTreeMap::new(),
         }
@@ -594,6 +597,7 @@ impl ManagedSwitch {
             }
             state.connection = Err(reason);
             state.step = None;
+            state.audits.clear();
         });
         self.changed.send_replace(());
     }

@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use backon::{BackoffBuilder as _, ExponentialBuilder};
 use tokio::time::{Instant, sleep, sleep_until};
+use tracing::Instrument as _;
 use ultima_planner::fabric::{Element, SwitchId};
 
+use super::audit::Purpose;
 use super::controller::Controller;
 use super::error::BringUpError;
 use super::gnmi::listen_to;
@@ -23,7 +25,7 @@ use crate::p4rt::SwitchClient;
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 
 /// Subscribes to a switch's reports of losses, port states and port counters while the controller is connected to it.
-pub fn subscribe(controller: &Arc<Controller>, switch: &ManagedSwitch) {
+fn subscribe(controller: &Arc<Controller>, switch: &ManagedSwitch) {
     listen(controller, switch);
     listen_to::<PortStatus>(controller, switch.id);
     listen_to::<PortCounters>(controller, switch.id);
@@ -69,13 +71,18 @@ async fn serve(controller: &Arc<Controller>, id: SwitchId) {
             }
         };
         let work = async {
-            tokio::select! {
-                () = switch.woken() => {}
-                () = retry => {}
-                () = sleep_until(audit) => return controller.audit_one(switch).await,
-                () = switch.needs_read() => return controller.audit_one(switch).await,
+            let is_periodic = tokio::select! {
+                () = switch.woken() => false,
+                () = retry => false,
+                () = sleep_until(audit) => true,
+                () = switch.needs_read() => true,
+            };
+            if is_periodic {
+                let audited = controller.audit_one(switch, Purpose::Periodic).await;
+                return audited.is_ok();
             }
-            catch_up(controller, switch).await
+            let is_current = catch_up(controller, switch).await;
+            controller.answer_audits(switch, switch.take_audits()).await && is_current
         };
         let worked = beside_steps(controller, switch, work).await;
         match worked {
@@ -114,8 +121,12 @@ async fn serve(controller: &Arc<Controller>, id: SwitchId) {
         if !controller.condition().is_down(element) {
             controller.observe(element, true);
         }
-        match restore(controller, switch, client).await {
+        let span = tracing::info_span!("restore", switch = switch.name());
+        match restore(controller, switch, client).instrument(span).await {
             Ok(()) => {
+                tracing::info!(switch = switch.name(), "switch reconnected");
+                // The desired state may have changed while the switch was away.
+                switch.wake();
                 controller.observe(element, true);
                 record_switch(controller, switch);
             }
@@ -139,8 +150,10 @@ async fn beside_steps(
     let mut work = pin!(work);
     loop {
         tokio::select! {
-            lost = switch.lost() => return Err(lost),
+            biased;
+            // It may answer that the connection is lost.
             is_current = &mut work => return Ok(is_current),
+            lost = switch.lost() => return Err(lost),
             step = switch.next_step() => {
                 step.write(switch, controller.program().names()).await;
             }
@@ -176,8 +189,8 @@ async fn catch_up(controller: &Controller, switch: &ManagedSwitch) -> bool {
     attempt.is_ok()
 }
 
-#[tracing::instrument(name = "restore", skip_all, fields(switch = switch.name()))]
-async fn restore(
+/// Makes a switch match the desired state after the client has connected to it.
+pub async fn restore(
     controller: &Arc<Controller>,
     switch: &ManagedSwitch,
     client: SwitchClient,
@@ -201,10 +214,7 @@ async fn restore(
         }
     };
     switch.is_up(client);
-    // The desired state may have changed while the switch was away.
-    switch.wake();
     subscribe(controller, switch);
-    tracing::info!(switch = switch.name(), "switch reconnected");
     controller.note_ready();
     controller.retry_waiting();
     Ok(())

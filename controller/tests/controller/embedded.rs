@@ -201,6 +201,30 @@ async fn the_controller_is_primary_again_when_another_client_disconnects() {
     assert_eq!(fabric.hosts().len(), 4);
 }
 
+/// A controller that is killed between the program and the first entries leaves such a switch.
+#[tokio::test]
+async fn a_switch_with_the_program_and_without_entries_comes_up() {
+    let target = Target::of_run();
+    let switch = switch(target).await;
+    let fabric = star_on(target, &switch);
+    let device = Device {
+        name: "s1".into(),
+        grpc: switch.grpc_addr().to_string(),
+        device_id: 1,
+        tls: None,
+        packing: Default::default(),
+    };
+    let killed = SwitchClient::connect(device, 1, std::time::Duration::from_secs(5))
+        .await
+        .unwrap();
+    killed.set_pipeline(&target.program()).await.unwrap();
+    drop(killed);
+    let handle = server::serve(config(target, &fabric)).await.unwrap();
+    assert_eq!(handle.controller().switches()[0].problem, None);
+    let base = plan::of_fabric(&fabric, &routes(&fabric), SwitchId(0));
+    assert_eq!(read_all(target, &switch).await, expected(target, &base));
+}
+
 /// The election id of a leader's writes.
 async fn election_id(leader: &CandidateHandle) -> Uint128 {
     let address = leader.address().to_string();

@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use ultima_api::client::Client;
 use ultima_controller::server::{self, Config, Handle};
 use ultima_p4runtime::v1::update::Type;
@@ -661,6 +662,24 @@ async fn each_foreign_change_is_reported_and_repaired_with_one_update(target: Ta
         assert_eq!(switches[0].held(), whole);
     }
     assert_eq!(all().await, [[""; 0], []]);
+}
+
+#[tokio::test]
+async fn one_comparison_answers_all_waiting_requests() {
+    let (switches, handle) = start(Target::of_run()).await;
+    let controller = handle.controller();
+    let reads = || switches[0].calls(Call::Read);
+    let before = reads();
+    controller.audit(false).await;
+    let one = reads() - before;
+    let all = join_all((0..32).map(|_| controller.audit(false))).await;
+    let is_clean = |(_, diff): &(_, Result<ultima_planner::reconcile::Diff, String>)| {
+        diff.as_ref().is_ok_and(|it| it.is_empty())
+    };
+    assert!(all.iter().flatten().all(is_clean), "{all:?}");
+    // One for the first request, and one for those that came meanwhile.
+    let reads = reads() - before - one;
+    assert!(reads <= 2 * one, "{reads} reads, {one} for one comparison");
 }
 
 /// Without repairs, changes stay until `audit` is asked to repair them.

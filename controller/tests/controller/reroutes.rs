@@ -676,6 +676,10 @@ async fn links_are_drained_by_either_end_and_cut_off_hosts_named(target: Target)
     client.drain(&one, true).await.unwrap();
     let before = switches_of(&client, "train").await;
     client.drain(&other, true).await.unwrap();
+    // A new job there is refused, and certainly not created.
+    let refused = client.create_job(&spec("other")).await.unwrap_err();
+    assert!(refused.to_string().contains("no path leads"), "{refused}");
+    assert!(!refused.may_be_done(), "{refused:?}");
     let job = client.job("train").await.unwrap();
     let cut_off: Vec<bool> = job.members.iter().map(|member| member.cut_off).collect();
     assert_eq!(cut_off, [true, false, false, false]);

@@ -160,4 +160,6 @@ async fn commands_wait_for_a_controller_that_is_starting() {
     let _switch = Controller(switch.expect("it starts"));
     assert_eq!(line(), "no job found");
     assert_eq!(jobs.wait().expect("it ends").code(), Some(0));
+    let described = output(&[&["describe", "jobs"], &at[..]].concat());
+    assert_eq!(described.stderr, b"no job found\n", "{described:?}");
 }

@@ -5,6 +5,7 @@ use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 use backon::{ConstantBuilder, ExponentialBuilder, Retryable as _};
+use futures_util::future::BoxFuture;
 use tokio::time::Instant;
 use ultima_p4runtime::names::Names;
 use ultima_p4runtime::v1::{
@@ -43,19 +44,6 @@ impl ManagedSwitch {
         Ok(client.measured(self.metrics.writes_to(self.name())))
     }
 
-    /// [Installs](Self::load) the program, and [makes](Self::come_up) the switch match the desired
-    /// state.
-    async fn bring_up(
-        &self,
-        client: SwitchClient,
-        desired: &Desired<'_>,
-    ) -> Result<(), BringUpError> {
-        let found = self.load(&client, desired).await?;
-        self.come_up(&client, found, desired).await?;
-        self.is_up(client);
-        Ok(())
-    }
-
     /// Connects as primary when the controller starts, and retries broken connections for `limit`.
     /// [`bring_up_first`](Self::bring_up_first) must follow before the connection is used.
     pub async fn connect_first(&self, limit: Duration) -> Result<SwitchClient, BringUpError> {
@@ -65,13 +53,13 @@ impl ManagedSwitch {
             .await
     }
 
-    /// Brings the switch up when the controller starts: retries temporary failures with new connections for `limit` from
-    /// the first failure.
-    pub async fn bring_up_first(
+    /// Brings the switch up with `bring_up` when the controller starts: retries temporary failures with new connections for
+    /// `limit` from the first failure.
+    pub async fn bring_up_first<'a>(
         &self,
         client: SwitchClient,
-        desired: &Desired<'_>,
         limit: Duration,
+        bring_up: impl Fn(SwitchClient) -> BoxFuture<'a, Result<(), BringUpError>>,
     ) -> Result<(), BringUpError> {
         let (first, end) = (Mutex::new(Some(client)), OnceLock::new());
         let attempt = || async {
@@ -80,7 +68,7 @@ impl ManagedSwitch {
                 Some(client) => client,
                 None => self.connect(RECONNECT).await?,
             };
-            self.bring_up(client, desired).await
+            bring_up(client).await
         };
         let deadline = || *end.get_or_init(|| Instant::now() + limit);
         self.retry(deadline, BringUpError::may_pass, attempt).await
@@ -164,7 +152,6 @@ impl ManagedSwitch {
                     Err(error) if error.is_outdated() => self.hold(client, names, wanted).await,
                     made => made,
                 }
-                .map(drop)
             }
         };
         match came_up {
@@ -174,7 +161,7 @@ impl ManagedSwitch {
                 self.wake();
                 Ok(())
             }
-            came_up => came_up,
+            came_up => came_up.map(drop),
         }
     }
 

@@ -52,13 +52,13 @@ impl ManagedSwitch {
     }
 
     /// Compares the switch with the desired state and logs new drift. Repairs it if the controller
-    /// may have caused it, or if repairs are enabled.
+    /// may have caused it, or if repairs are enabled. Returns the drift.
     #[tracing::instrument(level = "debug", skip_all, fields(switch = self.name()))]
     pub async fn look(
         &self,
         client: &SwitchClient,
         desired: &Desired<'_>,
-    ) -> Result<(), BringUpError> {
+    ) -> Result<Diff, BringUpError> {
         let (diff, message) = match desired.repair || self.may_differ() {
             true => (self.reconcile(client, desired).await?, "drift repaired"),
             false => (self.diff(client, desired).await?, "drift found"),
@@ -70,7 +70,7 @@ impl ManagedSwitch {
         for what in self.with_state(|state| new_drift(&mut state.known_drift, found)) {
             tracing::warn!(switch = self.name(), %what, "{message}");
         }
-        Ok(())
+        Ok(diff)
     }
 
     /// The drift of the switch.

@@ -1,5 +1,6 @@
-//! A step of a reroute on one switch. The switch's task writes it, and the reroute waits for the result.
+//! Work for the task of a switch, whose result a reroute or a request waits for.
 
+use std::mem;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -7,6 +8,7 @@ use tracing::{Instrument as _, Span};
 use ultima_p4runtime::names::Names;
 use ultima_p4runtime::v1::Update;
 use ultima_planner::plan::Division;
+use ultima_planner::reconcile::Diff;
 
 use super::super::switch::{ManagedSwitch, OnSwitch};
 use crate::p4rt::{Order, SwitchClient};
@@ -36,7 +38,35 @@ pub struct Step {
     done: oneshot::Sender<Result<(), BringUpError>>,
 }
 
+/// A comparison of the switch with the desired state.
+pub struct Audit {
+    /// True to reconcile the switch.
+    pub mend: bool,
+    /// That of the request.
+    pub span: Span,
+    pub answer: oneshot::Sender<Result<Diff, String>>,
+}
+
 impl ManagedSwitch {
+    /// Asks the switch's task for a comparison.
+    ///
+    /// # Errors
+    /// The switch is not connected.
+    pub fn ask_audit(&self, audit: Audit) -> Result<(), String> {
+        self.with_state(|state| {
+            state.connection.as_ref().map_err(String::clone)?;
+            state.audits.push(audit);
+            Ok::<_, String>(())
+        })?;
+        self.wake();
+        Ok(())
+    }
+
+    /// Returns the comparisons that the switch's task is asked for.
+    pub fn take_audits(&self) -> Vec<Audit> {
+        self.with_state(|state| mem::take(&mut state.audits))
+    }
+
     /// Hands a step to the switch's task, with this timeout for each call. Returns the result; none if the task loses the
     /// connection or panics. A caller that does not wait for the result withdraws the step.
     pub async fn write_step(

@@ -86,11 +86,11 @@ control UltimaIngress(inout frame_t frame, inout metadata_t meta, in ingress_int
     AddressResolution() arp;
 
     // By ingress port: bad IPv4 checksum or version, options, fragments that hide an Ultima header, truncated frames.
-    Counter<bit<64>, bit<16>>(MAX_PORTS, CounterType_t.PACKETS_AND_BYTES) malformed;
+    counter_t(MAX_PORTS, PACKETS_AND_BYTES) malformed;
     // By ingress port: no route, group or neighbor, neither ARP nor IPv4, or time to live exceeded.
-    Counter<bit<64>, bit<16>>(MAX_PORTS, CounterType_t.PACKETS_AND_BYTES) unrouted;
+    counter_t(MAX_PORTS, PACKETS_AND_BYTES) unrouted;
     // By job index: the job's admitted packets among `unrouted`.
-    Counter<bit<64>, bit<16>>(MAX_JOBS, CounterType_t.PACKETS_AND_BYTES) undeliverable;
+    counter_t(MAX_JOBS, PACKETS_AND_BYTES) undeliverable;
 
     // A copy of a packet that left before: it carries the losses that egress found.
     action read_losses() {

@@ -2,6 +2,8 @@
 //
 // Only this file and the parser use standard_metadata. Each control block does one task and knows headers_t and metadata_t.
 
+// From this version on, externs have a type of index.
+#define V1MODEL_VERSION 20200408
 #include <core.p4>
 #include <v1model.p4>
 
@@ -58,11 +60,11 @@ control UltimaIngress(inout headers_t hdr, inout metadata_t meta, inout standard
     AddressResolution() arp;
 
     // By ingress port: bad IPv4 checksum or version, options, fragments that hide an Ultima header, truncated frames.
-    counter(MAX_PORTS, CounterType.packets_and_bytes) malformed;
+    counter<bit<9>>(MAX_PORTS, PACKETS_AND_BYTES) malformed;
     // By ingress port: no route, group or neighbor, neither ARP nor IPv4, or time to live exceeded.
-    counter(MAX_PORTS, CounterType.packets_and_bytes) unrouted;
+    counter<bit<9>>(MAX_PORTS, PACKETS_AND_BYTES) unrouted;
     // By job index: the job's admitted packets among `unrouted`.
-    counter(MAX_JOBS, CounterType.packets_and_bytes) undeliverable;
+    counter_t(MAX_JOBS, PACKETS_AND_BYTES) undeliverable;
 
     apply {
         meta.ingress_port = standard.ingress_port;
@@ -89,7 +91,7 @@ control UltimaIngress(inout headers_t hdr, inout metadata_t meta, inout standard
             }
             if (meta.malformed == 1) {
                 meta.drop = 1;
-                malformed.count((bit<32>)meta.ingress_port);
+                malformed.count(meta.ingress_port);
             } else if (meta.is_ultima == 1) {
                 jobs.apply(hdr, meta);
                 admission.apply(hdr, meta);
@@ -113,9 +115,9 @@ control UltimaIngress(inout headers_t hdr, inout metadata_t meta, inout standard
         }
 
         if (meta.unrouted == 1) {
-            unrouted.count((bit<32>)meta.ingress_port);
+            unrouted.count(meta.ingress_port);
             if (meta.is_ultima == 1) {
-                undeliverable.count((bit<32>)meta.job_index);
+                undeliverable.count(meta.job_index);
             }
         }
         if (meta.notify == 1) {

@@ -6,8 +6,8 @@
 // where `undeliverable` packets have no time to live left, no group, or no route.
 
 control Admission(inout headers_t hdr, inout metadata_t meta) {
-    COUNTER(MAX_JOBS) received;   // admitted, by job index
-    COUNTER(MAX_JOBS) rejected;   // refused and dropped, by job index (0: unknown job)
+    counter_t(MAX_JOBS, PACKETS_AND_BYTES) received;   // admitted, by job index
+    counter_t(MAX_JOBS, PACKETS_AND_BYTES) rejected;   // refused and dropped, by job index (0: unknown job)
 
     action admit() { }
 

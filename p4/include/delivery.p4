@@ -5,9 +5,9 @@
 // A difference is the number of packets dropped between ingress and egress.
 
 control Delivery(inout headers_t hdr, inout metadata_t meta) {
-    COUNTER(MAX_JOBS) delivered;      // copies and unicast packets sent out, by job index
-    COUNTER(MAX_JOBS) own_copy;       // copies dropped because they would return to their source
-    COUNTER(MAX_JOBS) unknown_rank;   // copies dropped because this switch doesn't know their rank
+    counter_t(MAX_JOBS, PACKETS_AND_BYTES) delivered;      // copies and unicast packets sent out, by job index
+    counter_t(MAX_JOBS, PACKETS_AND_BYTES) own_copy;       // copies dropped because they would return to their source
+    counter_t(MAX_JOBS, PACKETS_AND_BYTES) unknown_rank;   // copies dropped because this switch doesn't know their rank
 
     // The UDP checksum covers the addresses of the pseudo-header (RFC 768).
     action readdress(bit<48> dst_mac, bit<32> dst_addr, bit<16> dst_port) {

@@ -5,19 +5,19 @@
 const bit<8> DIGIT_BITS = 4;
 
 control Gaps(inout headers_t hdr, inout metadata_t meta) {
-    COUNTER_OF_PACKETS(MAX_HOST_SOURCES << DIGIT_BITS) weight_1;
-    COUNTER_OF_PACKETS(MAX_HOST_SOURCES << DIGIT_BITS) weight_16;
-    COUNTER_OF_PACKETS(MAX_HOST_SOURCES << DIGIT_BITS) weight_256;
+    packet_counter_t(MAX_HOST_SOURCES << DIGIT_BITS, PACKETS) weight_1;
+    packet_counter_t(MAX_HOST_SOURCES << DIGIT_BITS, PACKETS) weight_16;
+    packet_counter_t(MAX_HOST_SOURCES << DIGIT_BITS, PACKETS) weight_256;
 
     apply {
         if (meta.gap[3:0] != 0) {
-            COUNT_PACKET(weight_1, meta.source_index[11:0] ++ meta.gap[3:0]);
+            weight_1.count(meta.source_index[11:0] ++ meta.gap[3:0]);
         }
         if (meta.gap[7:4] != 0) {
-            COUNT_PACKET(weight_16, meta.source_index[11:0] ++ meta.gap[7:4]);
+            weight_16.count(meta.source_index[11:0] ++ meta.gap[7:4]);
         }
         if (meta.gap[11:8] != 0) {
-            COUNT_PACKET(weight_256, meta.source_index[11:0] ++ meta.gap[11:8]);
+            weight_256.count(meta.source_index[11:0] ++ meta.gap[11:8]);
         }
     }
 }

@@ -141,8 +141,8 @@ struct metadata_t {
     bit<32> upstream_lost;  // packets of this source that were lost before this switch
     bit<32> loss_threshold; // losses of an operation at which the controller gets a digest; 0: never
     bit<2>  cause;          // egress: CAUSE_LATE or CAUSE_TRIMMED if the packet's values are lost here
-    METER_COLOR share_color;   // egress
-    METER_COLOR port_color;
+    meter_color_t share_color;   // egress
+    meter_color_t port_color;
     bit<1>  is_trimmable;   // egress: it has a payload that may be trimmed
     bit<1>  late;           // egress: its budget is used up, and no earlier switch has trimmed it
     bit<1>  marked;         // egress: a queue is over its marking threshold

@@ -5,10 +5,10 @@
 
 control Operations(inout headers_t hdr, inout metadata_t meta) {
     // By share and slot: the operation that the cell counts, and its data packets that left the port.
-    register<bit<64>>(MAX_SHARES << WINDOW_BITS) operation;
-    register<bit<32>>(MAX_SHARES << WINDOW_BITS) sent;
-    register<bit<32>>(MAX_SHARES << WINDOW_BITS) trimmed;
-    register<bit<32>>(MAX_SHARES << WINDOW_BITS) late;
+    register<bit<64>, bit<32>>(MAX_SHARES << WINDOW_BITS) operation;
+    register<bit<32>, bit<32>>(MAX_SHARES << WINDOW_BITS) sent;
+    register<bit<32>, bit<32>>(MAX_SHARES << WINDOW_BITS) trimmed;
+    register<bit<32>, bit<32>>(MAX_SHARES << WINDOW_BITS) late;
 
     action report(bit<16> known, bit<32> packets, bit<32> packets_trimmed, bit<32> packets_late) {
         hdr.report.port = (bit<16>)meta.egress_port;

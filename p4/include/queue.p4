@@ -6,8 +6,8 @@
 // meter runs last, so that a job over its share takes no capacity of the port.
 
 control Queue(inout headers_t hdr, inout metadata_t meta) {
-    METER(MAX_SHARES) share_rate;   // by share
-    METER(MAX_PORTS)  port_rate;    // by egress port
+    meter_t(MAX_SHARES, BYTES) share_rate;   // by share
+    meter_t(MAX_PORTS, BYTES)  port_rate;    // by egress port
 
     bit<32> mark_over = 0;
     bit<32> trim_over = 0;

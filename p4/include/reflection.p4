@@ -1,7 +1,7 @@
 // A PROBE returns to its source through its ingress port. Egress writes that port's counts into it.
 
 control Reflection(inout headers_t hdr, inout metadata_t meta) {
-    COUNTER(MAX_JOBS) reflected;   // by job index
+    counter_t(MAX_JOBS, PACKETS_AND_BYTES) reflected;   // by job index
 
     // Swapping changes no checksum.
     action turn_back() {

@@ -1,7 +1,7 @@
 // An admitted packet to a multicast address goes to its job's group; all others are left to routing.
 
 control Replication(inout headers_t hdr, inout metadata_t meta) {
-    COUNTER(MAX_JOBS) replicated;   // packets handed to the group, by job index
+    counter_t(MAX_JOBS, PACKETS_AND_BYTES) replicated;   // packets handed to the group, by job index
 
     action no_group() {
         meta.drop = 1;

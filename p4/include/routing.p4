@@ -17,7 +17,7 @@ control TimeToLive(inout headers_t hdr, inout metadata_t meta) {
 }
 
 control Routing(inout headers_t hdr, inout metadata_t meta) {
-    COUNTER(MAX_JOBS) unicast;   // a job's packets that have a route, by job index
+    counter_t(MAX_JOBS, PACKETS_AND_BYTES) unicast;   // a job's packets that have a route, by job index
 
     action forward(bit<9> port, bit<48> dst_mac) {
         meta.egress_port = port;

@@ -26,10 +26,10 @@ control Shares(inout headers_t hdr, inout metadata_t meta) {
 
 // Counts a job's packets that left a port, and those that lost their payload there.
 control ShareCounts(inout headers_t hdr, inout metadata_t meta) {
-    COUNTER(MAX_SHARES) sent;      // all that left, trimmed or not
-    COUNTER(MAX_SHARES) late;
-    COUNTER(MAX_SHARES) trimmed;
-    COUNTER(MAX_SHARES) cut_sealed;   // those of both that keep payload digest and header tag
+    counter_t(MAX_SHARES, PACKETS_AND_BYTES) sent;      // all that left, trimmed or not
+    counter_t(MAX_SHARES, PACKETS_AND_BYTES) late;
+    counter_t(MAX_SHARES, PACKETS_AND_BYTES) trimmed;
+    counter_t(MAX_SHARES, PACKETS_AND_BYTES) cut_sealed;   // those of both that keep payload digest and header tag
 
     apply {
         COUNT(sent, meta.share);

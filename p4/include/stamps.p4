@@ -25,7 +25,7 @@ control Stamps(inout headers_t hdr, inout metadata_t meta) {
         }
 
         if (meta.is_ultima == 1) {
-            bit<32> longest = MAX(meta.queue_time, hdr.ultima.path_queue);
+            bit<32> longest = max(meta.queue_time, hdr.ultima.path_queue);
             hdr.ultima.path_queue = longest;
         }
     }

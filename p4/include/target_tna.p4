@@ -1,5 +1,5 @@
-// Macros for externs that shared control blocks use, constants and its metadata. All differences between Tofino 1
-// and 2 are in this file.
+// Types of externs that shared control blocks use, constants and metadata, for Tofino. target_v1model.p4 has the same names.
+// All differences between Tofino 1 and 2 are in this file.
 
 #if __TARGET_TOFINO__ == 1
 #include <tna.p4>
@@ -11,22 +11,23 @@
 // the bytes to subtract: in egress also those of the header that ingress put in front.
 #define FCS_LENGTH 4
 
-#define COUNTER(SIZE) Counter<bit<64>, bit<16>>(SIZE, CounterType_t.PACKETS_AND_BYTES)
-#define COUNT(NAME, INDEX) NAME.count(index = (bit<16>)(INDEX), adjust_byte_count = NON_FRAME_BYTES)
-
-#define COUNTER_OF_PACKETS(SIZE) Counter<bit<32>, bit<16>>(SIZE, CounterType_t.PACKETS)
-#define COUNT_PACKET(NAME, INDEX) NAME.count(INDEX)
+typedef Counter<bit<64>, bit<16>> counter_t;
+typedef Counter<bit<32>, bit<16>> packet_counter_t;
+const CounterType_t PACKETS_AND_BYTES = CounterType_t.PACKETS_AND_BYTES;
+const CounterType_t PACKETS = CounterType_t.PACKETS;
+// A macro, because v1model's `count` has no argument for bytes that are not the frame's.
+#define COUNT(NAME, INDEX) NAME.count(index = INDEX, adjust_byte_count = NON_FRAME_BYTES)
 
 // Two-rate, three-colour, colour-blind (RFC 2698). A cell without a configuration returns green.
-#define METER_COLOR bit<8>
-#define METER(SIZE) Meter<bit<16>>(SIZE, MeterType_t.BYTES)
+typedef Meter<bit<16>> meter_t;
+typedef bit<8> meter_color_t;
+const MeterType_t BYTES = MeterType_t.BYTES;
+// A macro, because v1model returns the colour in an argument, and TNA as a result.
 #define METER_EXECUTE(NAME, INDEX, COLOR) \
     COLOR = NAME.execute(index = (bit<16>)(INDEX), adjust_byte_count = NON_FRAME_BYTES)
 
-const bit<8> METER_GREEN = 0;
-const bit<8> METER_RED   = 3;
-
-#define MAX(A, B) max(A, B)
+const meter_color_t METER_GREEN = 0;
+const meter_color_t METER_RED   = 3;
 
 // Inputs of register actions in upstream_tna.p4.
 struct source_numbers_t {

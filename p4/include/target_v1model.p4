@@ -1,21 +1,26 @@
-// Macros for externs that shared control blocks use, and constants, for v1model. target_tna.p4 has the same macros for Tofino.
+// Types of externs that shared control blocks use, and constants, for v1model. target_tna.p4 has the same names for Tofino.
 
-#define COUNTER(SIZE) counter(SIZE, CounterType.packets_and_bytes)
-#define COUNT(NAME, INDEX) NAME.count((bit<32>)(INDEX))
-
-#define COUNTER_OF_PACKETS(SIZE) counter(SIZE, CounterType.packets)
-#define COUNT_PACKET(NAME, INDEX) NAME.count((bit<32>)(INDEX))
+typedef counter<bit<16>> counter_t;
+typedef counter<bit<16>> packet_counter_t;
+const CounterType PACKETS_AND_BYTES = CounterType.packets_and_bytes;
+const CounterType PACKETS = CounterType.packets;
+// A macro, because only TNA's `count` has an argument for bytes that are not the frame's.
+#define COUNT(NAME, INDEX) NAME.count(INDEX)
 
 // Two-rate, three-colour, colour-blind (RFC 2698), in bytes of the received frame. A cell without a configuration
 // returns green.
-#define METER_COLOR bit<2>
-#define METER(SIZE) meter(SIZE, MeterType.bytes)
-#define METER_EXECUTE(NAME, INDEX, COLOR) NAME.execute_meter((bit<32>)(INDEX), COLOR)
+typedef meter<bit<16>> meter_t;
+typedef bit<2> meter_color_t;
+const MeterType BYTES = MeterType.bytes;
+// A macro, because v1model returns the colour in an argument, and TNA as a result.
+#define METER_EXECUTE(NAME, INDEX, COLOR) NAME.execute_meter((bit<16>)(INDEX), COLOR)
 
-const bit<2> METER_GREEN = 0;
-const bit<2> METER_RED   = 2;
+const meter_color_t METER_GREEN = 0;
+const meter_color_t METER_RED   = 2;
 
-#define MAX(A, B) ((A) > (B) ? (A) : (B))
+bit<32> max(in bit<32> a, in bit<32> b) {
+    return a > b ? a : b;
+}
 
 // standard_metadata.instance_type of simple_switch.
 const bit<32> INSTANCE_EGRESS_CLONE = 2;

@@ -19,9 +19,9 @@ control Payload(inout headers_t hdr, inout metadata_t meta) {
 
 control Trim(inout headers_t hdr, inout metadata_t meta) {
     // By job index. Bytes are those on arrival: each packet leaves with 94 bytes, and with 16 more if `cut_sealed` counts it.
-    COUNTER(MAX_JOBS) late;
-    COUNTER(MAX_JOBS) trimmed;
-    COUNTER(MAX_JOBS) cut_sealed;   // those of both that keep payload digest and header tag
+    counter_t(MAX_JOBS, PACKETS_AND_BYTES) late;
+    counter_t(MAX_JOBS, PACKETS_AND_BYTES) trimmed;
+    counter_t(MAX_JOBS, PACKETS_AND_BYTES) cut_sealed;   // those of both that keep payload digest and header tag
 
     apply {
         if (meta.cause == CAUSE_LATE) {

@@ -36,9 +36,9 @@ control Upstream(inout headers_t hdr, inout metadata_t meta) {
 
     Gaps() gaps;
     // By source index.
-    Counter<bit<64>, bit<16>>(MAX_HOST_SOURCES, CounterType_t.PACKETS_AND_BYTES) overtaken;
-    Counter<bit<64>, bit<16>>(MAX_HOST_SOURCES, CounterType_t.PACKETS_AND_BYTES) duplicated;
-    Counter<bit<64>, bit<16>>(MAX_HOST_SOURCES, CounterType_t.PACKETS_AND_BYTES) renumbered;
+    counter_t(MAX_HOST_SOURCES, PACKETS_AND_BYTES) overtaken;
+    counter_t(MAX_HOST_SOURCES, PACKETS_AND_BYTES) duplicated;
+    counter_t(MAX_HOST_SOURCES, PACKETS_AND_BYTES) renumbered;
 
     Hash<bit<32>>(HashAlgorithm_t.CRC32) digest_of_operation;
 

@@ -19,21 +19,21 @@ const bit<32> MAX_SKIPPED = 8192;
 
 control Upstream(inout headers_t hdr, inout metadata_t meta) {
     // By source index: job, epoch and the packet number that the switch expects.
-    register<bit<64>>(MAX_HOST_SOURCES) expected;
-    register<bit<32>>(MAX_HOST_SOURCES) lost;
+    register<bit<64>, bit<32>>(MAX_HOST_SOURCES) expected;
+    register<bit<32>, bit<32>>(MAX_HOST_SOURCES) lost;
     // By source index: 1, step and bucket of the packet behind the latest gap; 0 if it belongs to no operation.
-    register<bit<49>>(MAX_HOST_SOURCES) gap_operation;
+    register<bit<49>, bit<32>>(MAX_HOST_SOURCES) gap_operation;
     // By source index and number modulo 64: the latest such number, plus OFFSET.
-    register<bit<32>>(MAX_HOST_SOURCES << SEEN_BITS) latest;
+    register<bit<32>, bit<32>>(MAX_HOST_SOURCES << SEEN_BITS) latest;
     // By source index and slot: job, epoch, step and bucket of an operation, and its losses.
-    register<bit<80>>(MAX_HOST_SOURCES << WINDOW_BITS) lossy_operation;
-    register<bit<32>>(MAX_HOST_SOURCES << WINDOW_BITS) lost_of_operation;
+    register<bit<80>, bit<32>>(MAX_HOST_SOURCES << WINDOW_BITS) lossy_operation;
+    register<bit<32>, bit<32>>(MAX_HOST_SOURCES << WINDOW_BITS) lost_of_operation;
 
     Gaps() gaps;
     // By source index.
-    counter(MAX_HOST_SOURCES, CounterType.packets_and_bytes) overtaken;
-    counter(MAX_HOST_SOURCES, CounterType.packets_and_bytes) duplicated;
-    counter(MAX_HOST_SOURCES, CounterType.packets_and_bytes) renumbered;
+    counter_t(MAX_HOST_SOURCES, PACKETS_AND_BYTES) overtaken;
+    counter_t(MAX_HOST_SOURCES, PACKETS_AND_BYTES) duplicated;
+    counter_t(MAX_HOST_SOURCES, PACKETS_AND_BYTES) renumbered;
 
     apply {
         bit<32> source = (bit<32>)meta.source_index;
@@ -59,15 +59,15 @@ control Upstream(inout headers_t hdr, inout metadata_t meta) {
         if (!is_new && behind != 0 && behind <= 1 << GAP_BITS) {
             gap = 0;
             if (late == 0) {
-                duplicated.count(source);
+                duplicated.count(meta.source_index);
             } else {
-                overtaken.count(source);
+                overtaken.count(meta.source_index);
                 recovered = 1;
             }
         } else {
             if (is_new || gap >= 1 << GAP_BITS) {
                 if (!is_new) {
-                    renumbered.count(source);
+                    renumbered.count(meta.source_index);
                 }
                 // A numbering that does not start at its beginning has no known gap.
                 gap = number[19:12] == 0 ? (bit<32>)number[11:0] : 0;

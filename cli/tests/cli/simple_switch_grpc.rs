@@ -425,6 +425,10 @@ fn invalid_and_unsupported_options_are_refused() {
             "error: --packet-in is not supported",
         ),
         (
+            "testbed.json --use-files 2",
+            "error: --use-files is not supported; ",
+        ),
+        (
             "testbed.json --restore-state x",
             "error: --restore-state is not supported",
         ),

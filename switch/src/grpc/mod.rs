@@ -183,7 +183,7 @@ impl Service {
 }
 
 fn unknown_device(asked: u64, here: u64) -> Status {
-    Status::not_found(format!("device {asked}: this switch is device {here}"))
+    Status::not_found(format!("device_id {asked}: this switch has {here}"))
 }
 
 fn no_pipeline() -> Status {

@@ -197,6 +197,8 @@ async fn requests_are_checked_before_their_updates() {
         .map(|_| ())
         .expect_err("refused");
     assert_eq!(error.code(), Code::NotFound);
+    let expected = format!("device_id {}: this switch has {DEVICE}", DEVICE + 1);
+    assert_eq!(error.message(), expected);
     let capabilities = |device_id| CapabilitiesRequest { device_id };
     let answer = controller
         .client

@@ -96,6 +96,9 @@ pub struct Arguments {
     /// A nanomsg socket for packets is not supported
     #[arg(long, value_name = "SOCKET", hide = true)]
     packet_in: Option<String>,
+    /// Packets from files are not supported
+    #[arg(long, value_name = "SECONDS", hide = true)]
+    use_files: Option<String>,
     /// Saved state is not supported
     #[arg(long, value_name = "FILE", hide = true)]
     restore_state: Option<String>,
@@ -226,6 +229,11 @@ impl Arguments {
                 "--packet-in is not supported; attach a port to a Unix socket with -i PORT@unix:PATH"
             );
         }
+        if self.use_files.is_some() {
+            bail!(
+                "--use-files is not supported; attach interfaces with -i and send the files with tcpreplay"
+            );
+        }
         if self.restore_state.is_some() {
             bail!("--restore-state is not supported; write the table entries over P4Runtime");
         }
@@ -304,12 +312,12 @@ impl Arguments {
             (
                 self.no_p4 && self.json.is_some(),
                 "the JSON file",
-                "because of --no-p4".to_owned(),
+                "--no-p4 starts the switch without a program".to_owned(),
             ),
             (
                 self.log_flush && self.log_file.is_none(),
                 "--log-flush",
-                "without --log-file".to_owned(),
+                "there is no --log-file".to_owned(),
             ),
             (
                 target.max_mc_groups.is_some(),
@@ -329,7 +337,7 @@ impl Arguments {
             (
                 target.grpc_server_cacert.is_some() && !target.grpc_server_with_client_auth,
                 "--grpc-server-cacert",
-                "without --grpc-server-with-client-auth".to_owned(),
+                "clients need no certificate without --grpc-server-with-client-auth".to_owned(),
             ),
         ];
         let ignored = ignored.into_iter().filter(|(given, ..)| *given);

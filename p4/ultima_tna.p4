@@ -11,8 +11,6 @@
 #include "parser_tna.p4"
 #include "deparser.p4"
 #include "fragments.p4"
-
-#define NON_FRAME_BYTES FCS_LENGTH
 #include "jobs.p4"
 #include "admission.p4"
 #include "gaps.p4"
@@ -21,9 +19,6 @@
 #include "replication.p4"
 #include "routing.p4"
 #include "arp.p4"
-
-#undef NON_FRAME_BYTES
-#define NON_FRAME_BYTES (BRIDGE_LENGTH + FCS_LENGTH)
 #include "delivery.p4"
 #include "shares.p4"
 #include "budget.p4"
@@ -138,7 +133,7 @@ control UltimaIngress(inout frame_t frame, inout metadata_t meta, in ingress_int
             }
             if (meta.malformed == 1) {
                 meta.drop = 1;
-                malformed.count(index = (bit<16>)meta.ingress_port, adjust_byte_count = NON_FRAME_BYTES);
+                CountAtIngress.apply(malformed, (bit<16>)meta.ingress_port);
             } else if (meta.is_ultima == 1) {
                 jobs.apply(frame.headers, meta);
                 admission.apply(frame.headers, meta);
@@ -159,10 +154,10 @@ control UltimaIngress(inout frame_t frame, inout metadata_t meta, in ingress_int
         }
 
         if (meta.unrouted == 1) {
-            unrouted.count(index = (bit<16>)meta.ingress_port, adjust_byte_count = NON_FRAME_BYTES);
+            CountAtIngress.apply(unrouted, (bit<16>)meta.ingress_port);
         }
         if (meta.unrouted == 1 && meta.is_ultima == 1) {
-            undeliverable.count(index = meta.job_index, adjust_byte_count = NON_FRAME_BYTES);
+            CountAtIngress.apply(undeliverable, meta.job_index);
         }
         if (meta.notify == 1) {
             to_deparser.digest_type = DIGEST_LOSS;

@@ -1,5 +1,5 @@
-// Admission: an Ultima packet passes only if an entry has its port, job,
-// epoch, rank and address, and, unless it goes to the job's group, if its destination is a member.
+// Admission: an Ultima packet passes only if an entry has its port, job, epoch, rank and address. Unless it goes to the job's group,
+// its destination must be a member.
 //
 // Each Ultima packet counts once here. For each job
 //     received = replicated + unicast + reflected + undeliverable
@@ -7,7 +7,7 @@
 
 control Admission(inout headers_t hdr, inout metadata_t meta) {
     counter_t(MAX_JOBS, PACKETS_AND_BYTES) received;   // admitted, by job index
-    counter_t(MAX_JOBS, PACKETS_AND_BYTES) rejected;   // refused and dropped, by job index (0: unknown job)
+    counter_t(MAX_JOBS, PACKETS_AND_BYTES) rejected;   // dropped, by job index (0: unknown job)
 
     action admit() { }
 
@@ -78,9 +78,9 @@ control Admission(inout headers_t hdr, inout metadata_t meta) {
         }
 
         if (meta.drop == 1) {
-            COUNT(rejected, meta.job_index);
+            CountAtIngress.apply(rejected, meta.job_index);
         } else {
-            COUNT(received, meta.job_index);
+            CountAtIngress.apply(received, meta.job_index);
         }
     }
 }

@@ -26,7 +26,7 @@ control AddressResolution(inout headers_t hdr, inout metadata_t meta) {
     }
 
     apply {
-        // A host that asks for its own address looks for a second holder of it (RFC 5227): silence is "none".
+        // A host that asks for its own address detects conflicts (RFC 5227): no answer means that there is none.
         if (hdr.arp.operation == ARP_REQUEST && hdr.arp.sender_ip != 0
                 && hdr.arp.sender_ip != hdr.arp.target_ip) {
             neighbor.apply();

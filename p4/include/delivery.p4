@@ -37,16 +37,16 @@ control Delivery(inout headers_t hdr, inout metadata_t meta) {
             if (meta.rid == hdr.ultima.source_rank
                     || (meta.rid == TRUNK_RID && meta.egress_port == meta.ingress_port)) {
                 meta.drop = 1;
-                COUNT(own_copy, meta.job_index);
+                CountAtEgress.apply(own_copy, meta.job_index);
             } else if (meta.rid != TRUNK_RID) {
                 replica.apply();
                 if (meta.drop == 1) {
-                    COUNT(unknown_rank, meta.job_index);
+                    CountAtEgress.apply(unknown_rank, meta.job_index);
                 }
             }
         }
         if (meta.drop == 0) {
-            COUNT(delivered, meta.job_index);
+            CountAtEgress.apply(delivered, meta.job_index);
         }
     }
 }

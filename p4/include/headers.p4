@@ -48,8 +48,7 @@ header udp_h {
     bit<16> checksum;
 }
 
-// docs/packet.md is the byte table. The tag and digest of AUTH packets stay in the payload:
-// they are between the ends.
+// docs/packet.md is the byte table. The tag and digest of AUTH packets stay in the payload: switches do not read them.
 header ultima_h {
     bit<16> magic;
     bit<4>  version;

@@ -22,7 +22,7 @@ parser PacketParser(packet_in packet, out headers_t hdr, inout metadata_t meta) 
     }
 
     // A later fragment has no UDP header. The first has, and shows whether it is Ultima's (fragments.p4): then admission
-    // refuses it.
+    // rejects it.
     state ipv4 {
         packet.extract(hdr.ipv4);
         ipv4_sum.add(hdr.ipv4);

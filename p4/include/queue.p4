@@ -48,7 +48,7 @@ control Queue(inout headers_t hdr, inout metadata_t meta) {
         }
 
         if (meta.cause == CAUSE_NONE && meta.is_trimmable == 1 && meta.share != 0) {
-            METER_EXECUTE(share_rate, meta.share, meta.share_color);
+            ExecuteAtEgress.apply(share_rate, meta.share, meta.share_color);
         }
         if (meta.share_color != METER_GREEN) {
             meta.marked = 1;
@@ -58,7 +58,7 @@ control Queue(inout headers_t hdr, inout metadata_t meta) {
         }
 
         if (meta.cause == CAUSE_NONE) {
-            METER_EXECUTE(port_rate, meta.egress_port, meta.port_color);
+            ExecuteAtEgress.apply(port_rate, (bit<16>)meta.egress_port, meta.port_color);
         }
         if (meta.port_color != METER_GREEN) {
             meta.marked = 1;

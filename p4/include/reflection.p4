@@ -21,6 +21,6 @@ control Reflection(inout headers_t hdr, inout metadata_t meta) {
 
     apply {
         turn_back();
-        COUNT(reflected, meta.job_index);
+        CountAtIngress.apply(reflected, meta.job_index);
     }
 }

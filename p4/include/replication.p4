@@ -14,7 +14,7 @@ control Replication(inout headers_t hdr, inout metadata_t meta) {
                 no_group();
             } else {
                 meta.replicated = 1;
-                COUNT(replicated, meta.job_index);
+                CountAtIngress.apply(replicated, meta.job_index);
             }
         }
     }

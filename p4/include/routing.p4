@@ -39,7 +39,7 @@ control Routing(inout headers_t hdr, inout metadata_t meta) {
     apply {
         route.apply();
         if (meta.drop == 0 && meta.is_ultima == 1) {
-            COUNT(unicast, meta.job_index);
+            CountAtIngress.apply(unicast, meta.job_index);
         }
     }
 }

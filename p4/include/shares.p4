@@ -32,15 +32,15 @@ control ShareCounts(inout headers_t hdr, inout metadata_t meta) {
     counter_t(MAX_SHARES, PACKETS_AND_BYTES) cut_sealed;   // those of both that keep payload digest and header tag
 
     apply {
-        COUNT(sent, meta.share);
+        CountAtEgress.apply(sent, meta.share);
         if (meta.cause == CAUSE_LATE) {
-            COUNT(late, meta.share);
+            CountAtEgress.apply(late, meta.share);
         }
         if (meta.cause == CAUSE_TRIMMED) {
-            COUNT(trimmed, meta.share);
+            CountAtEgress.apply(trimmed, meta.share);
         }
         if (meta.cause != CAUSE_NONE && hdr.ultima.auth == 1) {
-            COUNT(cut_sealed, meta.share);
+            CountAtEgress.apply(cut_sealed, meta.share);
         }
     }
 }

@@ -7,27 +7,42 @@
 #include <t2na.p4>
 #endif
 
-// Bytes of the frame check sequence, which the chip counts and v1model's frames do not have. The top file sets NON_FRAME_BYTES,
-// the bytes to subtract: in egress also those of the header that ingress put in front.
-#define FCS_LENGTH 4
+// Bytes that the chip counts and v1model's frames do not have: the frame check sequence; at egress also the header that ingress
+// puts in front (bridge_h).
+const bit<32> INGRESS_OVERHEAD = 4;
+const bit<32> EGRESS_OVERHEAD  = 4 + 17;
 
 typedef Counter<bit<64>, bit<16>> counter_t;
 typedef Counter<bit<32>, bit<16>> packet_counter_t;
 const CounterType_t PACKETS_AND_BYTES = CounterType_t.PACKETS_AND_BYTES;
 const CounterType_t PACKETS = CounterType_t.PACKETS;
-// A macro, because v1model's `count` has no argument for bytes that are not the frame's.
-#define COUNT(NAME, INDEX) NAME.count(index = INDEX, adjust_byte_count = NON_FRAME_BYTES)
+
+// Counts a frame. These are controls, because the compiler copies a function's arguments and result, each in a stage of its own.
+control CountAtIngress(counter_t cells, in bit<16> index) {
+    apply {
+        cells.count(index = index, adjust_byte_count = INGRESS_OVERHEAD);
+    }
+}
+
+control CountAtEgress(counter_t cells, in bit<16> index) {
+    apply {
+        cells.count(index = index, adjust_byte_count = EGRESS_OVERHEAD);
+    }
+}
 
 // Two-rate, three-colour, colour-blind (RFC 2698). A cell without a configuration returns green.
 typedef Meter<bit<16>> meter_t;
 typedef bit<8> meter_color_t;
 const MeterType_t BYTES = MeterType_t.BYTES;
-// A macro, because v1model returns the colour in an argument, and TNA as a result.
-#define METER_EXECUTE(NAME, INDEX, COLOR) \
-    COLOR = NAME.execute(index = (bit<16>)(INDEX), adjust_byte_count = NON_FRAME_BYTES)
-
 const meter_color_t METER_GREEN = 0;
 const meter_color_t METER_RED   = 3;
+
+// Charges a meter with a frame.
+control ExecuteAtEgress(meter_t cells, in bit<16> index, out meter_color_t color) {
+    apply {
+        color = cells.execute(index = index, adjust_byte_count = EGRESS_OVERHEAD);
+    }
+}
 
 // Inputs of register actions in upstream_tna.p4.
 struct source_numbers_t {
@@ -67,8 +82,6 @@ header bridge_h {
     bit<32> upstream_lost;
     bit<32> arrived_at;      // ns
 }
-
-#define BRIDGE_LENGTH 17
 
 // In front of a mirrored packet: its operation's losses at the egress port.
 header loss_h {

@@ -4,19 +4,34 @@ typedef counter<bit<16>> counter_t;
 typedef counter<bit<16>> packet_counter_t;
 const CounterType PACKETS_AND_BYTES = CounterType.packets_and_bytes;
 const CounterType PACKETS = CounterType.packets;
-// A macro, because only TNA's `count` has an argument for bytes that are not the frame's.
-#define COUNT(NAME, INDEX) NAME.count(INDEX)
+
+// Counts a frame. Tofino subtracts other bytes at egress than at ingress; v1model's frames have none to subtract.
+control CountAtIngress(counter_t cells, in bit<16> index) {
+    apply {
+        cells.count(index);
+    }
+}
+
+control CountAtEgress(counter_t cells, in bit<16> index) {
+    apply {
+        cells.count(index);
+    }
+}
 
 // Two-rate, three-colour, colour-blind (RFC 2698), in bytes of the received frame. A cell without a configuration
 // returns green.
 typedef meter<bit<16>> meter_t;
 typedef bit<2> meter_color_t;
 const MeterType BYTES = MeterType.bytes;
-// A macro, because v1model returns the colour in an argument, and TNA as a result.
-#define METER_EXECUTE(NAME, INDEX, COLOR) NAME.execute_meter((bit<16>)(INDEX), COLOR)
-
 const meter_color_t METER_GREEN = 0;
 const meter_color_t METER_RED   = 2;
+
+// Charges a meter with a frame.
+control ExecuteAtEgress(meter_t cells, in bit<16> index, out meter_color_t color) {
+    apply {
+        cells.execute_meter(index, color);
+    }
+}
 
 bit<32> max(in bit<32> a, in bit<32> b) {
     return a > b ? a : b;

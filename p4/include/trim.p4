@@ -25,13 +25,13 @@ control Trim(inout headers_t hdr, inout metadata_t meta) {
 
     apply {
         if (meta.cause == CAUSE_LATE) {
-            COUNT(late, meta.job_index);
+            CountAtEgress.apply(late, meta.job_index);
         }
         if (meta.cause == CAUSE_TRIMMED) {
-            COUNT(trimmed, meta.job_index);
+            CountAtEgress.apply(trimmed, meta.job_index);
         }
         if (meta.cause != CAUSE_NONE && hdr.ultima.auth == 1) {
-            COUNT(cut_sealed, meta.job_index);
+            CountAtEgress.apply(cut_sealed, meta.job_index);
         }
         if (meta.cause != CAUSE_NONE) {
             hdr.udp.length = meta.header_length;

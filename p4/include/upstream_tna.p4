@@ -227,13 +227,13 @@ control Upstream(inout headers_t hdr, inout metadata_t meta) {
             meta.source.gap_bucket = get_gap_bucket.execute(meta.source_index);
         }
         if (arrival == ARRIVAL_OVERTAKEN && meta.source_index != 0) {
-            overtaken.count(index = meta.source_index, adjust_byte_count = NON_FRAME_BYTES);
+            CountAtIngress.apply(overtaken, meta.source_index);
         }
         if (arrival == ARRIVAL_DUPLICATE && meta.source_index != 0) {
-            duplicated.count(index = meta.source_index, adjust_byte_count = NON_FRAME_BYTES);
+            CountAtIngress.apply(duplicated, meta.source_index);
         }
         if (arrival == ARRIVAL_RENUMBERED && meta.source_index != 0) {
-            renumbered.count(index = meta.source_index, adjust_byte_count = NON_FRAME_BYTES);
+            CountAtIngress.apply(renumbered, meta.source_index);
         }
 
         digest_operation();

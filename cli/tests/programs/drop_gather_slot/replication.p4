@@ -7,7 +7,7 @@
 // printed the two files beside this folder; the JSON is kept without `source_info` and white space.
 
 control Replication(inout headers_t hdr, inout metadata_t meta) {
-    COUNTER(MAX_JOBS) replicated;
+    counter_t(MAX_JOBS, PACKETS_AND_BYTES) replicated;
 
     action no_group() {
         meta.drop = 1;
@@ -22,7 +22,7 @@ control Replication(inout headers_t hdr, inout metadata_t meta) {
                 no_group();
             } else {
                 meta.replicated = 1;
-                COUNT(replicated, meta.job_index);
+                CountAtIngress.apply(replicated, meta.job_index);
             }
         }
     }

@@ -1,4 +1,5 @@
-//! Measures planning of a fabric of 1,000 hosts and 64 switches with up to 500 jobs, and planning again after the failure of a spine:
+//! Measures reading and planning of a fabric of 1,000 hosts and 64 switches with up to 500 jobs, and planning again after the failure of
+//! a spine:
 //! `cargo bench -p ultima-planner --bench plan`.
 
 use std::cell::LazyCell;
@@ -21,7 +22,7 @@ const HOSTS: usize = 1000;
 const RANKS: usize = 16;
 
 /// Links between switches have `settings`, such as `, rate: 1G`.
-fn leaf_spine(settings: &str) -> Fabric {
+fn leaf_spine_file(settings: &str) -> String {
     let mut text = String::from("switches:\n");
     let mut line = |entry: std::fmt::Arguments<'_>| writeln!(text, "{entry}").expect("room");
     for spine in 0..SPINES {
@@ -51,7 +52,15 @@ fn leaf_spine(settings: &str) -> Fabric {
         let (leaf, port) = (host * LEAVES / HOSTS, 1 + host % 100);
         line(format_args!("  - {{ ends: [h{host}, leaf{leaf}/{port}] }}"));
     }
-    fabric::parse(&text, "leaf-spine.yaml").expect("a fabric")
+    text
+}
+
+fn read(text: &str) -> Fabric {
+    fabric::parse(text, "leaf-spine.yaml").expect("a fabric")
+}
+
+fn leaf_spine(settings: &str) -> Fabric {
+    read(&leaf_spine_file(settings))
 }
 
 fn spec(job: usize) -> JobSpec {
@@ -114,6 +123,8 @@ fn planning(criterion: &mut Criterion) {
     let specs: Vec<JobSpec> = (0..500).map(spec).collect();
     let mut group = criterion.benchmark_group("plan");
     group.sample_size(10);
+    let text = leaf_spine_file("");
+    group.bench_function("read", |bencher| bencher.iter(|| read(black_box(&text))));
     for jobs in [0, 125, 250, 500] {
         let specs = &specs[..jobs];
         let entities = plan(&fabric, &program, specs).entities;

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::path::Path;
+use std::sync::{Arc, OnceLock};
 
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
@@ -10,6 +11,8 @@ use serde_yaml::{Location, SnippetMode, Spanned};
 
 mod outline;
 mod words;
+
+use outline::Outline;
 
 /// A position in a file, printed as `file:line:column`. Lines and columns count from 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,7 +76,7 @@ pub(crate) fn read(path: &Path) -> Result<String, LoadError> {
 pub fn parse<T: DeserializeOwned>(text: &str, source: &str) -> Result<T, LoadError> {
     serde_yaml::from_str(text).map_err(|error| {
         let location = error.location().unwrap_or(Location::UNKNOWN);
-        let field = outline::field_at(text, location);
+        let field = Outline::new(text).field_at(location);
         let place = FilePosition::new(source, location);
         LoadError::at(&place, &field, one_line(&error, location))
     })
@@ -84,6 +87,8 @@ pub fn parse<T: DeserializeOwned>(text: &str, source: &str) -> Result<T, LoadErr
 pub(crate) struct Text {
     text: String,
     name: String,
+    /// Made for the first place that is looked up: checks look up thousands in a large fabric.
+    outline: Arc<OnceLock<Outline>>,
 }
 
 impl Text {
@@ -92,6 +97,7 @@ impl Text {
         Text {
             text: text.to_owned(),
             name: name.to_owned(),
+            outline: Arc::default(),
         }
     }
 
@@ -107,7 +113,8 @@ impl Text {
 
     /// The place of a field's value; none if the text does not have the field.
     pub fn find(&self, field: &str) -> Option<FilePosition> {
-        let location = outline::place_of(&self.text, field)?;
+        let outline = self.outline.get_or_init(|| Outline::new(&self.text));
+        let location = outline.place_of(field)?;
         Some(FilePosition::new(&self.name, location))
     }
 

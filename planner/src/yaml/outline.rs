@@ -1,6 +1,6 @@
 //! The places of the fields of a YAML text.
 //!
-//! Only a text with an error is read this way. The alternatives, to follow the path in the deserializer of each form
+//! A text is read this way for its first error or place only. The alternatives, to follow the path in the deserializer of each form
 //! (`serde_path_to_error`) or to keep the place of each value, add to the binary and to every form.
 
 use std::fmt;
@@ -8,32 +8,40 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_yaml::{DuplicateKeyPolicy, Location, Spanned};
 
-/// Returns the path, such as `hosts[2].ranks`, of the value that begins at `place`, or of the map that has a key there.
-/// Returns an empty path for the whole text, and if the text is not YAML.
-pub(super) fn field_at(text: &str, place: Location) -> String {
-    outline(text)
-        .and_then(|node| node.field_at(place))
-        .unwrap_or_default()
-}
+/// The places of a text's fields; `None` if the text is not YAML.
+#[derive(Debug)]
+pub(super) struct Outline(Option<Node>);
 
-/// Returns the place of the value of a field, or of the whole text for an empty path. None if the text does not have the
-/// field.
-pub(super) fn place_of(text: &str, field: &str) -> Option<Location> {
-    outline(text)?.place_of(field)
-}
+impl Outline {
+    pub(super) fn new(text: &str) -> Self {
+        let options = serde_yaml::options! { duplicate_keys: DuplicateKeyPolicy::LastWins };
+        Outline(serde_yaml::from_str_with_options(text, options).ok())
+    }
 
-fn outline(text: &str) -> Option<Node> {
-    let options = serde_yaml::options! { duplicate_keys: DuplicateKeyPolicy::LastWins };
-    serde_yaml::from_str_with_options(text, options).ok()
+    /// Returns the path, such as `hosts[2].ranks`, of the value that begins at `place`, or of the map that has a key there.
+    /// Returns an empty path for the whole text, and if the text is not YAML.
+    pub(super) fn field_at(&self, place: Location) -> String {
+        let node = self.0.as_ref();
+        node.and_then(|node| node.field_at(place))
+            .unwrap_or_default()
+    }
+
+    /// Returns the place of the value of a field, or of the whole text for an empty path. None if the text does not have the
+    /// field.
+    pub(super) fn place_of(&self, field: &str) -> Option<Location> {
+        self.0.as_ref()?.place_of(field)
+    }
 }
 
 /// A value without its content.
+#[derive(Debug)]
 struct Node {
     begin: Location,
     children: Children,
 }
 
 /// Elements of a sequence or entries of a map: the segment of the path, the place of the key, the value.
+#[derive(Debug)]
 struct Children(Vec<(String, Option<Location>, Node)>);
 
 impl Node {

@@ -33,7 +33,7 @@ pub const CODES: [(Code, &str, &str); 11] = [
     (
         Code::FailedPrecondition,
         "FAILED_PRECONDITION",
-        "not in the present state: no rank is free, or the members are changing or have changed",
+        "not in the present state: no rank is free, the members are changing or have changed, or no path leads to a member",
     ),
     (
         Code::Aborted,

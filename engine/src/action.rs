@@ -1,11 +1,12 @@
 //! Actions: their primitives and execution.
 
+use std::ffi::c_void;
+
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::bits::Slot;
 use super::checksum::{Calculation, Checksum};
-use super::code::Context;
 use super::compile::Place;
 use super::counter::Counter;
 use super::digest::{DigestMessage, LearnList};
@@ -227,6 +228,24 @@ pub(super) struct Verdict {
     pub jumps: u32,
     /// Times that it was resubmitted, recirculated or cloned from egress.
     pub passes: u32,
+}
+
+/// A packet's position in the code, and what machine code accesses beside words and arguments.
+#[repr(C)]
+pub(super) struct Context {
+    pub registers: *mut Register,
+    pub counters: *mut Counter,
+    pub frame: *const u8,
+    pub frame_bytes: usize,
+    /// Bytes that the parser has extracted or skipped.
+    pub parsed: usize,
+    /// The return address of the running action.
+    pub back: u64,
+    /// The length that counters count.
+    pub length: u64,
+    /// The machine code's place for each operation, and the address of all code.
+    pub starts: *const u32,
+    pub code: *const c_void,
 }
 
 /// Everything that an action works on.

@@ -21,9 +21,7 @@ mod numbers;
 mod parser;
 mod sites;
 
-use std::ffi::c_void;
-
-use super::action::{Action, Machine, State};
+use super::action::{Action, Context, Machine, State};
 use super::bits::{SLACK, Slot, Wire, set_word_at, word_at};
 use super::checksum::Checksum;
 use super::counter::Counter;
@@ -224,24 +222,6 @@ struct Arrays<'a> {
     registers: &'a [Register],
     counters: &'a [Counter],
     checksums: &'a [Checksum],
-}
-
-/// A packet's position in the code, and what machine code accesses beside words and arguments.
-#[repr(C)]
-pub(super) struct Context {
-    registers: *mut Register,
-    counters: *mut Counter,
-    frame: *const u8,
-    frame_bytes: usize,
-    /// Bytes that the parser has extracted or skipped.
-    pub parsed: usize,
-    /// The return address of the running action, or [`NOWHERE`].
-    back: u64,
-    /// The length that counters count.
-    length: u64,
-    /// The machine code's place for each operation, and the address of all code.
-    starts: *const u32,
-    code: *const c_void,
 }
 
 /// The data that code uses beside the packet.

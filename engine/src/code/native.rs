@@ -18,7 +18,7 @@ use std::ptr::NonNull;
 
 use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 
-use super::super::action::State;
+use super::super::action::{Context, State};
 use super::super::bits::{NEAR, Place, SLACK, Slot, Wire, mask};
 use super::super::checksum::Checksum;
 use super::super::counter::{Counter, CounterCell};
@@ -28,7 +28,7 @@ use super::super::phv::OPERANDS;
 use super::super::register::Register;
 use super::super::word::{self, At};
 use super::numbers::MAX_RESULTS;
-use super::{Address, Arrays, Code, Context, NOWHERE, Op};
+use super::{Address, Arrays, Code, NOWHERE, Op};
 use x86::*;
 
 #[derive(Debug)]

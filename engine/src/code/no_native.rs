@@ -1,7 +1,7 @@
 //! No machine code for this processor or system: all operations are interpreted.
 
-use super::super::action::State;
-use super::{Address, Arrays, Code, Context};
+use super::super::action::{Context, State};
+use super::{Address, Arrays, Code};
 
 #[derive(Debug)]
 pub(super) enum Native {}

@@ -99,10 +99,7 @@ impl Sealer {
 
     /// Seals as [`Sealer::seal`] does, for a header and a payload in different buffers.
     pub fn seal_apart(&mut self, header: &mut [u8], payload: &[u8]) {
-        let Some(header) = header.first_chunk_mut::<SEALED_LEN>() else {
-            return;
-        };
-        if header[HOST_FLAGS_AT] & HostFlags::AUTH != 0 {
+        if let Some(header) = sealable(header) {
             let payload_digest = self.digest(payload);
             self.write(header, payload_digest);
         }
@@ -110,9 +107,7 @@ impl Sealer {
 
     /// Seals the header alone, for memory that only trusted processes write.
     pub fn seal_header(&mut self, header: &mut [u8]) {
-        if let Some(header) = header.first_chunk_mut::<SEALED_LEN>()
-            && header[HOST_FLAGS_AT] & HostFlags::AUTH != 0
-        {
+        if let Some(header) = sealable(header) {
             self.write(header, UNCOVERED);
         }
     }
@@ -186,6 +181,12 @@ impl Sealer {
         self.mac.update(payload);
         first_half(self.mac.finalize_and_reset()).max(UNCOVERED + 1)
     }
+}
+
+/// A header with room for [`Auth`].
+fn sealable(header: &mut [u8]) -> Option<&mut [u8; SEALED_LEN]> {
+    let header = header.first_chunk_mut::<SEALED_LEN>();
+    header.filter(|header| header[HOST_FLAGS_AT] & HostFlags::AUTH != 0)
 }
 
 fn first_half([half @ .., _, _, _, _, _, _, _, _]: [u8; 16]) -> u64 {

@@ -171,18 +171,22 @@ async fn a_new_controller_removes_old_entries(target: Target) {
     handle.controller().create_job(&spec()).await.unwrap();
 }
 
-#[tokio::test]
-async fn the_controller_is_primary_again_when_another_client_disconnects() {
-    let (switch, fabric, handle) = start(Target::of_run()).await;
-    let device = Device {
+/// The switch, as another client of its P4Runtime server names it.
+fn device(switch: &Switch) -> Device {
+    Device {
         name: "s1".into(),
         grpc: switch.grpc_addr().to_string(),
         device_id: 1,
         tls: None,
         packing: Default::default(),
-    };
+    }
+}
+
+#[tokio::test]
+async fn the_controller_is_primary_again_when_another_client_disconnects() {
+    let (switch, fabric, handle) = start(Target::of_run()).await;
     let limit = std::time::Duration::from_secs(5);
-    let other = SwitchClient::connect(device, u128::MAX, limit)
+    let other = SwitchClient::connect(device(&switch), u128::MAX, limit)
         .await
         .unwrap();
     let problem = || handle.controller().switches()[0].problem.clone();
@@ -207,14 +211,7 @@ async fn a_switch_with_the_program_and_without_entries_comes_up() {
     let target = Target::of_run();
     let switch = switch(target).await;
     let fabric = star_on(target, &switch);
-    let device = Device {
-        name: "s1".into(),
-        grpc: switch.grpc_addr().to_string(),
-        device_id: 1,
-        tls: None,
-        packing: Default::default(),
-    };
-    let killed = SwitchClient::connect(device, 1, std::time::Duration::from_secs(5))
+    let killed = SwitchClient::connect(device(&switch), 1, std::time::Duration::from_secs(5))
         .await
         .unwrap();
     killed.set_pipeline(&target.program()).await.unwrap();

@@ -42,6 +42,11 @@ pub(crate) enum Carrier {
 }
 
 impl Carrier {
+    /// True if seals of datagrams to this destination must cover the payload. Those to the group pass a switch.
+    pub(super) fn needs_digest(self, to: Destination) -> bool {
+        self != Carrier::SharedMemory || to == Destination::Group
+    }
+
     /// The least values of a bucket whose values are not copied into a batch.
     pub(super) fn zero_copy_from(self) -> usize {
         match self {
@@ -312,6 +317,44 @@ mod tests {
             }
             batch.note_sent(batch.unsent().len());
         }
+    }
+
+    /// A job whose ranks share memory may change over to multicast.
+    #[test]
+    fn packets_to_the_group_are_covered_in_any_case() {
+        let unicast = core(Some(Key([7; 16])), Element::Bf16, 1 << 18);
+        let config = Config {
+            gather: Gather::Multicast,
+            ..unicast.config().clone()
+        };
+        let mut core: Core = Core::new(config).expect("valid");
+        let id = OperationId { step: 1, bucket: 0 };
+        core.start(Time::ZERO, id, vec![1.0; 1 << 18])
+            .expect("starts");
+        let mut batch = Batch::new(core.max_datagram());
+        batch.set_carrier(Carrier::SharedMemory);
+        let (mut now, mut aggregates) = (Time::ZERO, 0);
+        // The other ranks send nothing: the own shard closes with the own contribution.
+        while let Some(due) = core.poll_timeout() {
+            core.handle_timeout(now);
+            core.poll_transmit(now, &mut batch);
+            let all = bytes(&batch, &core);
+            let mut rest = &all[..];
+            for queued in batch.unsent() {
+                let (datagram, behind) = rest.split_at(queued.len);
+                rest = behind;
+                if queued.to == Destination::Group {
+                    assert_eq!(Sealer::new(&Key([7; 16])).verify(datagram), Ok(()));
+                    aggregates += u32::from(queued.len > 1000);
+                }
+            }
+            if batch.is_empty() {
+                now = now.max(due);
+            } else {
+                batch.note_sent(batch.unsent().len());
+            }
+        }
+        assert!(aggregates > 0, "no GATHER was sent");
     }
 
     #[test]

@@ -131,10 +131,10 @@ fn verify(
     datagram: &[u8],
 ) -> Result<(), Rejection> {
     let holds = match sealer {
-        Some(sealer) if is_sealed(header.kind) && carrier == Carrier::SharedMemory => {
-            sealer.verify_header(datagram).is_ok()
-        }
-        Some(sealer) if is_sealed(header.kind) => sealer.verify(datagram).is_ok(),
+        Some(sealer) if is_sealed(header.kind) => match carrier {
+            Carrier::SharedMemory => sealer.verify_header(datagram).is_ok(),
+            _ => sealer.verify(datagram).is_ok(),
+        },
         _ => header.auth.is_none(),
     };
     holds.then_some(()).ok_or(Rejection::Seal)

@@ -76,7 +76,7 @@ impl<V: ValueStore> Core<V> {
         let (transmit, values) = self.write_next(now, buf, carrier)?;
         if let Some(sealer) = &mut self.sealer {
             match &values {
-                _ if carrier == Carrier::SharedMemory && transmit.to != Destination::Group => {
+                _ if !carrier.needs_digest(transmit.to) => {
                     sealer.seal_header(&mut buf[..transmit.head]);
                 }
                 Some(values) => {
@@ -154,8 +154,8 @@ impl<V: ValueStore> Core<V> {
                 && part == Part::Whole
                 && counted.is_empty()
                 && !outgoing.range.is_empty()
-                // A seal covers the bytes of values, except in shared memory.
-                && (self.sealer.is_none() || carrier == Carrier::SharedMemory || self.config.element.is_in_place());
+                // The digest of a seal is of the bytes of values.
+                && (self.sealer.is_none() || !carrier.needs_digest(outgoing.packet.to) || self.config.element.is_in_place());
             let values = outgoing.values.take_if(|_| stays).map(|_| InCore {
                 operation: number,
                 range: outgoing.range.clone(),

@@ -51,7 +51,7 @@ macro_rules! bare {
     }};
 }
 
-/// Our own program with a job of which [`multicast`] is a packet, behind any port.
+/// Our own program with a job, which admits [`multicast`] at every port.
 pub fn ultima() -> Testbed {
     let program = ultima_p4::v1model();
     let mut testbed = Testbed::new(program.device_config, program.p4info);

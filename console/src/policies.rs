@@ -2,8 +2,8 @@
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use ultima_host::{
-    Element, Estimation, GatherStart, IncastPolicy, LossDetection, Policies, Preset, RatePolicy,
-    Timeouts,
+    Config, Element, Estimation, GatherStart, IncastPolicy, LossDetection, Policies, Preset,
+    RatePolicy, Timeouts,
 };
 
 /// The options of a rank's policies, which all commands share.
@@ -53,6 +53,15 @@ fn presets() -> impl TypedValueParser<Value = Preset> {
 /// Parses the name of a timeout policy.
 fn timeouts() -> impl TypedValueParser<Value = Timeouts> {
     named(&Timeouts::ALL, Timeouts::name)
+}
+
+/// Parses a patience, a multiple of an operation's usual time.
+pub fn patience(text: &str) -> Result<f64, String> {
+    let most = Config::MOST_PATIENCE;
+    let patience = text.parse().ok();
+    patience
+        .filter(|patience| (1.0..=most).contains(patience))
+        .ok_or_else(|| format!("expected a multiple of the usual time, 1 to {most}"))
 }
 
 /// Parses the name of an element type on the wire.

@@ -61,6 +61,9 @@ pub struct Config {
     /// after everyone's last packets once. A host's scheduler may stop a rank for milliseconds, too rarely to be
     /// learned. Zero in simulations.
     pub slack: Duration,
+    /// The longest duration of an operation with [`Timeouts::CauseAware`], as a multiple of its bucket's usual one, 1 to
+    /// 1,000. None: as long as the bounds allow.
+    pub patience: Option<f64>,
     /// The rate limit. None: as fast as the driver accepts datagrams.
     pub pacing: Option<Pacing>,
     /// The number of ranks that may send contributions to this one at a time.
@@ -251,6 +254,12 @@ pub enum ConfigError {
         /// The configured t_B.
         t_b: Duration,
     },
+    /// A patience below 1 or too large.
+    #[error("a patience of {0}: expected 1 to {most}, such as 1.5", most = Config::MOST_PATIENCE)]
+    Patience(f64),
+    /// Patience with timeouts that have no usual duration.
+    #[error("patience with the timeouts {}: expected the timeouts {}, or no patience", .0.name(), Timeouts::CauseAware.name())]
+    Impatient(Timeouts),
     /// A pacing rate of zero.
     #[error("a pacing rate of 0 bit/s: expected at least 1, or no pacing")]
     Pacing,
@@ -275,6 +284,8 @@ pub enum ConfigError {
 impl Config {
     /// A slot that fits an MTU of 1,500 with all headers.
     pub const SLOT_BYTES: usize = 1408;
+    /// The largest [`Config::patience`].
+    pub const MOST_PATIENCE: f64 = 1000.0;
 
     /// Creates a configuration for tests, simulations and programs that choose every policy: 1,408-byte slots,
     /// Hadamard, multicast, fixed timeouts with t_S at 3/5 of t_B, no pacing, no limit on incast, a network that keeps
@@ -301,6 +312,7 @@ impl Config {
             t_b,
             timeouts: Timeouts::default(),
             slack: Duration::ZERO,
+            patience: None,
             pacing: None,
             incast: IncastPolicy::All,
             receive_buffer: None,
@@ -341,6 +353,14 @@ impl Config {
                 t_s: self.t_s,
                 t_b: self.t_b,
             });
+        }
+        if let Some(patience) = self.patience {
+            if !(1.0..=Self::MOST_PATIENCE).contains(&patience) {
+                return Err(ConfigError::Patience(patience));
+            }
+            if self.timeouts != Timeouts::CauseAware {
+                return Err(ConfigError::Impatient(self.timeouts));
+            }
         }
         if self
             .pacing
@@ -417,6 +437,15 @@ mod tests {
         assert!(sealed.contains("65436"), "{sealed}");
         assert!(refused(|c| c.t_b = Duration::ZERO).contains("deadline"));
         assert!(refused(|c| c.t_s = c.t_b).contains("less than t_B"));
+        let impatient: [fn(&mut Config); 3] = [
+            |c| c.patience = Some(0.9),
+            |c| c.patience = Some(1001.0),
+            |c| c.patience = Some(f64::NAN),
+        ];
+        for change in impatient {
+            assert!(refused(change).contains("expected 1 to 1000"));
+        }
+        assert!(refused(|c| c.patience = Some(1.5)).contains("timeouts fixed"));
         assert!(refused(|c| c.coding = Coding::Hadamard { log2_block: 20 }).contains("2^16"));
         assert!(refused(|c| c.incast = IncastPolicy::Fixed(0)).contains("1 to 15"));
         assert!(refused(|c| c.incast = IncastPolicy::Fixed(16)).contains("1 to 15"));

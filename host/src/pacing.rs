@@ -37,6 +37,11 @@ impl Pacer {
         self.share
     }
 
+    /// Duration of a burst after a pause.
+    pub(crate) fn burst(&self) -> Duration {
+        self.burst
+    }
+
     /// Duration of `bytes` at the current rate.
     pub(crate) fn time(&self, bytes: u64) -> Duration {
         let at_limit = self.limit.time(bytes);

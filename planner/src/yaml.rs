@@ -186,8 +186,17 @@ pub(crate) fn check_name(name: &str) -> Result<(), String> {
     match ultima_api::is_name(name) {
         true => Ok(()),
         false => Err(format!(
-            "invalid name {name:?}; use 1 to 63 letters, digits, '-', '_' or '.', starting with a letter or digit"
+            "invalid name {}; use 1 to 63 letters, digits, '-', '_' or '.', starting with a letter or digit",
+            shown(name)
         )),
+    }
+}
+
+/// A text for a message: its beginning if it is longer than any name.
+fn shown(text: &str) -> String {
+    match text.char_indices().nth(64) {
+        Some((end, _)) => format!("{:?} ...", &text[..end]),
+        None => format!("{text:?}"),
     }
 }
 
@@ -196,6 +205,15 @@ mod tests {
     use ultima_api::is_name;
 
     use super::*;
+
+    #[test]
+    fn errors_have_the_beginning_of_a_long_name() {
+        let refused = |name: &str| check_name(name).unwrap_err();
+        assert!(refused("é b").starts_with("invalid name \"é b\";"));
+        let long = "é".repeat(1 << 20);
+        let expected = format!("invalid name \"{}\" ...;", &long[..128]);
+        assert!(refused(&long).starts_with(&expected));
+    }
 
     #[test]
     fn names_match_the_schema_pattern() {

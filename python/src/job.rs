@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 use ultima_agent::job::{self, Addresses, JobBuilder, JobError};
-use ultima_host::{Element, Gather, Timeouts};
+use ultima_host::{Config, Element, Gather, Timeouts};
 
 use crate::memory::Memory;
 use crate::misfits::Misfits;
@@ -51,6 +51,7 @@ pub struct Settings {
     recycling: Option<bool>,
     hadamard: Option<bool>,
     learning: Option<bool>,
+    patience: Option<f64>,
     wire: Option<String>,
     rate: Option<u64>,
     slot_bytes: Option<usize>,
@@ -116,6 +117,20 @@ impl Settings {
         settings.rate = self.rate.or(settings.rate);
         if self.learning == Some(false) {
             settings.policies.timeouts = Timeouts::Fixed;
+        }
+        if let Some(patience) = self.patience {
+            let most = Config::MOST_PATIENCE;
+            if !(1.0..=most).contains(&patience) {
+                let message = format!(
+                    "patience is {patience}: expected a multiple of an AllReduce's usual time, 1 to {most}"
+                );
+                return Err(setting(py, message));
+            }
+            if self.learning == Some(false) {
+                let message = "patience is a multiple of the usual time, which nobody learns with learning=False: set one of them";
+                return Err(setting(py, message.into()));
+            }
+            settings.patience = Some(patience);
         }
         settings.slot_bytes = self.slot_bytes.or(settings.slot_bytes);
         if let Some(name) = self.wire {

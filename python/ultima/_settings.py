@@ -35,6 +35,9 @@ class Settings(TypedDict, total=False):
     """True if a transform spreads each loss over many values. Default: True."""
     learning: bool
     """True if deadlines are learned: an AllReduce then waits little longer than usual. Default: True."""
+    patience: float
+    """The multiple of its usual time after which an AllReduce ends, 1 to 1,000, such as 1.5. Default: as long as `deadline` and
+    what was learned allow."""
     wire: str
     """The type of values in packets: "f32", "bf16" or "f16". Default: "f32"."""
     rate: int

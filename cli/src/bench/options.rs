@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ultima_console::units;
+use ultima_console::{policies, units};
 use ultima_lab::SwitchKind;
 
 use super::method::Method;
@@ -37,9 +37,10 @@ pub struct Options {
     /// One-way delay of links with a tail
     #[arg(long, value_name = "TIME", value_parser = delay, default_value = "2ms")]
     pub delay: Duration,
-    /// Ultima's deadline on links with a tail, as a multiple of its median time there without background traffic; 0 for its default. Other links always have the default
-    #[arg(long, value_name = "FACTOR", value_parser = factor, default_value = "1.3")]
-    pub deadline: f64,
+    /// Ultima's patience on links with a tail: its operations end after this multiple of their usual time; 0 for its default. Other links
+    /// always have the default
+    #[arg(long, value_name = "FACTOR", value_parser = patience, default_value = "1.5")]
+    patience: f64,
     /// Shares of packets lost on each link, without a tail [default: 0,0.001,0.01,0.05; quick: 0]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = units::share_under_one)]
     pub loss: Vec<f64>,
@@ -69,6 +70,13 @@ pub struct Options {
     pub python: PathBuf,
 }
 
+impl Options {
+    /// Ultima's patience on links with a tail, unless it is the default.
+    pub fn patience(&self) -> Option<f64> {
+        (self.patience > 0.0).then_some(self.patience)
+    }
+}
+
 /// Parses a size in decimal units, such as 400KB.
 fn size(text: &str) -> Result<u64, String> {
     let bytes = units::decimal(text.strip_suffix('B').unwrap_or(text));
@@ -91,11 +99,11 @@ fn delay(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "expected 0s to 1s".to_owned())
 }
 
-fn factor(text: &str) -> Result<f64, String> {
-    let factor = text.parse().ok();
-    factor
-        .filter(|factor| *factor == 0.0 || (1.0..=100.0).contains(factor))
-        .ok_or_else(|| "expected a multiple of the usual time, 1 to 100, or 0".to_owned())
+fn patience(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(0.0) => Ok(0.0),
+        _ => policies::patience(text).map_err(|error| format!("{error}, or 0")),
+    }
 }
 
 fn time(text: &str) -> Result<Duration, String> {

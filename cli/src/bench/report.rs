@@ -71,8 +71,8 @@ struct Machine {
 #[derive(Serialize)]
 struct Settings {
     switch: String,
-    /// Ultima's deadline on links with a tail, as a multiple of its median time; 0 for the default.
-    deadline_factor: f64,
+    /// See [`Options::patience`].
+    patience: Option<f64>,
     time_s: u64,
     rounds: u32,
     operations: u32,
@@ -122,7 +122,7 @@ pub struct Measured {
     pub lost: Losses,
     /// The largest difference from the exact result, relative to the largest value.
     pub largest_error: f64,
-    /// Ultima's deadline, unless it is the default.
+    /// Ultima's last deadline, as learned; that of the rank with the longest one.
     pub deadline_s: Option<f64>,
     summary: Option<Summary>,
 }
@@ -152,9 +152,6 @@ pub struct Training {
     pub seed: u32,
     #[serde(skip)]
     pub links: Links,
-    /// As in the settings.
-    #[serde(skip)]
-    pub deadline: f64,
     /// Size of the gradient.
     pub bytes: u64,
     pub methods: Vec<Trained>,
@@ -292,14 +289,13 @@ fn size(bytes: u64) -> String {
 }
 
 impl Training {
-    pub fn new(lab: &LabPlan, tail: f64, seed: u32, links: Links, deadline: f64) -> Training {
+    pub fn new(lab: &LabPlan, tail: f64, seed: u32, links: Links) -> Training {
         Training {
             ranks: lab.ranks,
             rate_bps: lab.rate,
             tail,
             seed,
             links,
-            deadline,
             bytes: 0,
             methods: Vec::new(),
         }
@@ -372,7 +368,7 @@ impl Report {
             versions,
             settings: Settings {
                 switch: options.switch.to_string(),
-                deadline_factor: options.deadline,
+                patience: options.patience(),
                 time_s: plan.time.as_secs(),
                 rounds: plan.rounds,
                 operations: plan.operations,

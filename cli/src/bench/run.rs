@@ -17,9 +17,8 @@ use super::method::Method;
 use super::options::Options;
 use super::plan::{CALIBRATION_WEIGHT, Condition, LabPlan, Plan, TRAINING_WEIGHT, fitting, weight};
 use super::report::{self, Cell, Measured, Report, Trained, Training};
-use super::statistics::p50;
 use super::tail::Calibration;
-use super::workers::{Ran, SILENCE, Stage, Workers, operations, slowest, slowest_of};
+use super::workers::{Ran, SILENCE, Stage, Workers, operations, slowest};
 use crate::exit::{Exit, InputErrors as _};
 use ultima_console::output;
 
@@ -27,10 +26,9 @@ use ultima_console::output;
 const WARM_UP: u32 = 10;
 /// One part in so many of a cell's time is for them.
 const WARM_UP_SHARE: u32 = 4;
-/// Ultima's default deadline, in seconds.
-const DEFAULT_DEADLINE: f64 = 5.0;
-/// Operations and training steps that show Ultima's usual time, for its deadline: without background traffic.
-const USUAL: u32 = 20;
+/// Operations and training steps without background traffic, from which Ultima learns its usual times. DDP makes other buckets after the
+/// first step.
+const USUAL: u32 = 24;
 /// Turns of a method even if there is no time.
 const LEAST_ROUNDS: u32 = 2;
 /// Time to start a lab and its ranks.
@@ -279,13 +277,9 @@ async fn measure_lab(
     for (condition, sizes) in &lab.conditions {
         let links = report.links(*condition);
         bed.set(links).await?;
-        let deadline = if condition.tail > 1.0 {
-            options.deadline
-        } else {
-            0.0
-        };
+        let patience = options.patience().filter(|_| condition.tail > 1.0);
         if methods.iter().any(|method| method.is_ultima()) {
-            join(&mut bed, deadline > 0.0, &mut scene.workers[0]).await?;
+            join(&mut bed, patience, &mut scene.workers[0]).await?;
         }
         for &bytes in sizes {
             let cell = Cell::new(lab, *condition, bytes);
@@ -296,7 +290,7 @@ async fn measure_lab(
                 bytes,
                 methods: &methods,
                 links,
-                deadline,
+                patience,
             };
             let measured = cell_of(plan, time, &subject, &bed, &mut scene.workers).await?;
             report.cells.push(cell.with(measured));
@@ -307,23 +301,22 @@ async fn measure_lab(
     if lab.trainings.is_empty() {
         return Ok(());
     }
-    // The same for all trainings, whatever the tail.
-    let mut deadline_s = None;
     let weight = TRAINING_WEIGHT * u32::try_from(lab.trainings.len())?;
     for seed in 1..=plan.seeds {
         say(bar, &format!("training, seed {seed}"));
         let of_tail = |&tail: &f64| {
             let links = report.links(Condition { tail, loss: 0.0 });
-            Training::new(lab, tail, seed, links, options.deadline)
+            Training::new(lab, tail, seed, links)
         };
         let mut group = Group {
             trainings: lab.trainings.iter().map(of_tail).collect(),
             digits: scene.stage.file("digits.csv.gz").display().to_string(),
             bed: &mut bed,
             workers: &mut scene.workers[0],
+            patience: options.patience(),
         };
         let time = budget.take(weight);
-        group.train(plan, time, &mut deadline_s).await?;
+        group.train(plan, time).await?;
         report.trainings.extend(group.trainings);
         bar.inc(u64::from(weight));
     }
@@ -337,18 +330,15 @@ fn say(bar: &ProgressBar, text: &str) {
     }
 }
 
-/// Starts Ultima's part in a new job, which serves all its methods: with recycling if a short deadline cuts operations, so that
+/// Starts Ultima's part in a new job, which serves all its methods: with recycling if patience cuts operations, so that
 /// later steps deliver what comes late.
-async fn join(bed: &mut Bed, is_cut: bool, workers: &mut Workers) -> Result<()> {
+async fn join(bed: &mut Bed, patience: Option<f64>, workers: &mut Workers) -> Result<()> {
     let job = bed.create_job().await?;
-    let request = json!({ "do": "join", "job": job, "settings": { "recycling": is_cut } });
-    workers.ask::<Done>(&request, SILENCE).await?;
-    Ok(())
-}
-
-/// Sets the deadline of a method of Ultima, in seconds.
-async fn set_deadline(workers: &mut Workers, method: Method, seconds: f64) -> Result<()> {
-    let request = json!({ "do": "deadline", "method": method.name(), "seconds": seconds });
+    let settings = match patience {
+        Some(patience) => json!({ "recycling": true, "patience": patience }),
+        None => json!({}),
+    };
+    let request = json!({ "do": "join", "job": job, "settings": settings });
     workers.ask::<Done>(&request, SILENCE).await?;
     Ok(())
 }
@@ -364,8 +354,8 @@ struct Subject<'a> {
     bytes: u64,
     methods: &'a [Method],
     links: Links,
-    /// Ultima's deadline as a multiple of its median time without background traffic; 0 for its default.
-    deadline: f64,
+    /// See [`Options::patience`].
+    patience: Option<f64>,
 }
 
 async fn cell_of(
@@ -380,15 +370,10 @@ async fn cell_of(
     let (warm_up_time, measured_time) = (each / WARM_UP_SHARE, each - each / WARM_UP_SHARE);
     let mut means = Vec::new();
     let mut measured: Vec<Measured> = methods.iter().map(|it| Measured::new(*it)).collect();
-    for (index, &method) in methods.iter().enumerate() {
-        if method.is_ultima() && subject.deadline > 0.0 {
-            // The last cell's deadline ends.
-            set_deadline(&mut workers[0], method, DEFAULT_DEADLINE).await?;
+    for &method in methods {
+        if method.is_ultima() && subject.patience.is_some() {
             bed.set(subject.links.without_traffic()).await?;
-            let usual = operations(workers, method, bytes, USUAL, Duration::ZERO).await?;
-            let deadline = subject.deadline * p50(&mut slowest(&usual));
-            set_deadline(&mut workers[0], method, deadline).await?;
-            measured[index].deadline_s = Some(deadline);
+            operations(workers, method, bytes, USUAL, Duration::ZERO).await?;
             bed.set(subject.links).await?;
         }
         let first = operations(workers, method, bytes, 1, Duration::ZERO).await?;
@@ -440,6 +425,8 @@ fn add(measured: &mut Measured, ranks: &[Ran], lost: &Losses) {
         measured.not_in_time += rank.lost.values().sum::<u64>();
         measured.largest_error = measured.largest_error.max(rank.error);
     }
+    let deadlines = ranks.iter().filter_map(|rank| rank.deadline);
+    measured.deadline_s = deadlines.max_by(f64::total_cmp).or(measured.deadline_s);
     for (place, packets) in lost {
         *measured.lost.entry(place.clone()).or_default() += packets;
     }
@@ -452,6 +439,8 @@ struct Group<'a> {
     digits: String,
     bed: &'a mut Bed,
     workers: &'a mut Workers,
+    /// See [`Options::patience`].
+    patience: Option<f64>,
 }
 
 impl Group<'_> {
@@ -472,50 +461,33 @@ impl Group<'_> {
         self.workers.ask(&request, SILENCE).await
     }
 
-    /// Trains each of Ultima's models without background traffic, so that all have learned the usual times, and sets the deadline: that of
-    /// the first training of the run.
-    async fn set_deadline(&mut self, method: Method, deadline_s: &mut Option<f64>) -> Result<()> {
-        let Training {
-            links, deadline, ..
-        } = self.trainings[0];
-        if deadline == 0.0 {
-            return Ok(());
-        }
-        self.bed.set(links.without_traffic()).await?;
+    /// Trains each of Ultima's models without background traffic, so that all have learned the usual times.
+    async fn learn(&mut self, method: Method) -> Result<()> {
+        self.bed
+            .set(self.trainings[0].links.without_traffic())
+            .await?;
         for of in 0..self.trainings.len() {
             self.model(method, of).await?;
-            let ranks = self.steps(method, of, USUAL).await?;
-            let mut usual = slowest_of(&ranks, |rank| &rank.steps);
-            anyhow::ensure!(
-                !usual.is_empty(),
-                "internal error: a training without steps"
-            );
-            deadline_s.get_or_insert_with(|| deadline * p50(&mut usual));
+            self.steps(method, of, USUAL).await?;
         }
-        let seconds = deadline_s.expect("there is a training");
-        set_deadline(self.workers, method, seconds).await
+        Ok(())
     }
 
-    async fn train(
-        &mut self,
-        plan: &Plan,
-        time: Duration,
-        deadline_s: &mut Option<f64>,
-    ) -> Result<()> {
+    async fn train(&mut self, plan: &Plan, time: Duration) -> Result<()> {
         let end = Instant::now() + time;
         let ultima = Method::UltimaMulticast;
         if plan.methods.contains(&ultima) {
-            for training in &self.trainings {
-                join(self.bed, training.deadline > 0.0, self.workers).await?;
+            for _ in &self.trainings {
+                join(self.bed, self.patience, self.workers).await?;
             }
-            self.set_deadline(ultima, deadline_s).await?;
+            if self.patience.is_some() {
+                self.learn(ultima).await?;
+            }
         }
         for of in 0..self.trainings.len() {
             for method in plan.methods.iter().copied().filter(|it| it.trains()) {
                 self.trainings[of].bytes = self.model(method, of).await?;
-                let mut trained = Trained::new(method);
-                trained.measured.deadline_s = deadline_s.filter(|_| method.is_ultima());
-                self.trainings[of].methods.push(trained);
+                self.trainings[of].methods.push(Trained::new(method));
             }
         }
         for turn in 0..plan.steps / TURN {

@@ -42,7 +42,6 @@ class Torch:
         dist.all_reduce(torch.ones(1))
         # Ultima's, one for each training in turns.
         self.states = []
-        self.deadlines = {}
         # By method and number of the training.
         self.models = {}
 
@@ -54,25 +53,17 @@ class Torch:
         self.states.append(ultima.State(**settings))
         return {}
 
-    def deadline(self, method, seconds):
-        """Set the deadline of one of Ultima's methods."""
-        self.deadlines[method] = seconds
-        return {}
-
     def state_of(self, method, training=0):
         """Return Ultima's state of a training, set for this method, or None for a method of others."""
         if method not in ULTIMA:
             return None
         state = self.states[training]
         state.set_multicast(method == "ultima-multicast")
-        if method in self.deadlines:
-            state.set_deadline(self.deadlines[method])
         return state
 
     def leave(self):
         """End Ultima's jobs."""
         self.models.clear()
-        self.deadlines.clear()
         for state in self.states:
             state.close()
         self.states.clear()
@@ -212,13 +203,13 @@ def last_step(state):
 
 
 def lost(steps):
-    """The times of Ultima's steps at this rank, and what became of their packets."""
+    """The last deadline of Ultima's steps at this rank, and what became of their packets."""
     causes = {}
     for step in steps:
         for cause, packets in step.lost.items():
             causes[cause] = causes.get(cause, 0) + packets
-    seconds = [step.seconds for step in steps]
-    return {"steps": seconds, "owed": sum(step.owed for step in steps), "lost": causes}
+    deadline = steps[-1].deadline if steps else None
+    return {"deadline": deadline, "owed": sum(step.owed for step in steps), "lost": causes}
 
 
 class Mpi:

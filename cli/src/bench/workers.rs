@@ -274,8 +274,8 @@ async fn hello(stream: UnixStream) -> Result<(Hello, Connection)> {
 #[derive(Deserialize)]
 pub(super) struct Ran {
     pub seconds: Vec<f64>,
-    /// Ultima's only: the time of each step's AllReduces.
-    pub steps: Vec<f64>,
+    /// Ultima's only: the deadline of the last step, in seconds.
+    pub deadline: Option<f64>,
     /// CPU seconds.
     pub cpu: f64,
     /// Packets that other ranks owed it, and those lost, by cause. Ultima's only.
@@ -307,13 +307,9 @@ pub(super) async fn operations(
 
 /// Times of operations: each is that of its slowest rank, in seconds.
 pub(super) fn slowest(ranks: &[Ran]) -> Vec<f64> {
-    slowest_of(ranks, |rank| &rank.seconds)
-}
-
-pub(super) fn slowest_of(ranks: &[Ran], times: impl Fn(&Ran) -> &[f64]) -> Vec<f64> {
-    let count = ranks.iter().map(|rank| times(rank).len()).min();
+    let count = ranks.iter().map(|rank| rank.seconds.len()).min();
     let of = |index: usize| {
-        let times = ranks.iter().map(|rank| times(rank)[index]);
+        let times = ranks.iter().map(|rank| rank.seconds[index]);
         times.fold(0.0, f64::max)
     };
     (0..count.unwrap_or_default()).map(of).collect()

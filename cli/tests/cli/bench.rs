@@ -174,7 +174,7 @@ fn bad_options_are_rejected() {
         ("--sizes", "4MBB3", "such as 400KB"),
         ("--tails", "0.5", "1 to 10"),
         ("--delay", "2s", "0s to 1s"),
-        ("--deadline", "0.5", "1 to 100, or 0"),
+        ("--patience", "0.5", "1 to 1000, or 0"),
         ("--loss", "1", "--loss"),
         ("--time", "10ms", "1s to 24h"),
         ("--switch", "tofino", "embedded or bmv2"),

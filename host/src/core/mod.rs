@@ -309,6 +309,11 @@ impl<V: ValueStore> Core<V> {
         ready.into_iter().chain(credit).min()
     }
 
+    /// How long packets that pacing would let leave can wait, and then leave together, without loss of rate.
+    pub(crate) fn pacing_slack(&self) -> Duration {
+        (self.congestion.as_ref()).map_or(Duration::ZERO, |congestion| congestion.pacer.burst() / 2)
+    }
+
     /// True if data may wait for credit.
     fn may_need_credit(&self) -> bool {
         self.has_unsent() || !self.exact.is_empty()
@@ -490,6 +495,11 @@ impl<V: ValueStore> Core<V> {
         self.retire(now);
         self.totals.phases += self.exact.shut_down();
         self.early.drop_if(|_| true, &mut self.totals.phases);
+    }
+
+    /// Slots that operations in progress still wait for.
+    pub(crate) fn awaits(&self) -> u32 {
+        self.operations.iter().map(Operation::awaits).sum()
     }
 
     /// Closes slots and operations with nothing outstanding.

@@ -11,6 +11,7 @@ use crate::exact::Exact;
 use crate::layout::Layout;
 use crate::operation::{OperationId, Part, Piece};
 use crate::time::Time;
+use crate::timeout::Bounds;
 use crate::trace::Happened;
 use crate::values::{ValueStore, Values};
 
@@ -194,7 +195,7 @@ impl<V: ValueStore> Core<V> {
         let spare = self.spare_values.pop().unwrap_or_default();
         let mut bounds = self.timeouts.start(now, id.bucket, contributions.count());
         if let Some(deadline) = self.deadline {
-            bounds = bounds.at_most(deadline, &self.config);
+            bounds = bounds.at_most(deadline, &Bounds::configured(&self.config));
         }
         self.note_start(id, contributions.count(), now);
         self.tracer.record(now, id, || Happened::Started {

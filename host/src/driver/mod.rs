@@ -5,6 +5,7 @@ mod inbox;
 mod numbers;
 pub(crate) mod port;
 mod queue;
+mod rest;
 pub(crate) mod thread;
 pub(crate) mod udp;
 
@@ -37,6 +38,11 @@ pub(crate) trait Link {
     /// not show there.
     fn sleep(&mut self, _soon: bool) -> bool {
         true
+    }
+
+    /// True if some datagrams arrive in shared memory: they are as fast as the ranks, and senders wait for room.
+    fn has_queues(&self) -> bool {
+        false
     }
 
     /// Counters of datagrams that never reached the core.

@@ -25,6 +25,7 @@ use crate::trace::Sink;
 use crate::values::Values;
 
 use super::colocated::YIELD;
+use super::rest::Rest;
 use super::{Link, LinkCounters, LinkError};
 
 /// The longest time in which packets are read before a bound is applied: several times that of a full receive buffer.
@@ -207,6 +208,7 @@ impl Handle {
             let data = DataThread {
                 link: connect()?,
                 batch: Batch::new(core.max_datagram()),
+                rest: Rest::new(core.config()),
                 core,
                 clock: Instant::now(),
                 commands: command_queue,
@@ -298,6 +300,7 @@ struct DataThread<L> {
     core: Core,
     link: L,
     batch: Batch,
+    rest: Rest,
     clock: Instant,
     commands: Receiver<Command>,
     replies: Sender<Reply>,
@@ -438,8 +441,10 @@ impl<L: Link> DataThread<L> {
 
     fn receive(&mut self) -> Result<bool, LinkError> {
         let now = self.now();
-        self.link
-            .receive(&mut |carrier, datagram| self.core.handle(now, carrier, datagram))
+        self.link.receive(&mut |carrier, datagram| {
+            self.rest.received();
+            self.core.handle(now, carrier, datagram);
+        })
     }
 
     /// Sleeps until there is something to do, at most until `stop_at`.
@@ -451,18 +456,29 @@ impl<L: Link> DataThread<L> {
         if !self.link.sleep(soon) {
             return Ok(());
         }
+        let now = self.now();
+        let rest = match blocked || self.link.has_queues() {
+            true => None,
+            false => self.rest.at(now, self.core.awaits()),
+        };
+        // In a rest, paced packets wait as long as their burst allows.
+        let delay = rest.map_or(Duration::ZERO, |_| self.core.pacing_slack());
         let timeout = timer
             .into_iter()
-            .chain(transmit)
+            .chain(transmit.map(|at| at + delay))
             .chain(stop_at)
+            .chain(rest.map(|rest| now + rest))
             .min()
-            .map(|at| TimeSpec::from_duration(at.since(self.now())));
+            .map(|at| TimeSpec::from_duration(at.since(now)));
         let mut fds = [
             PollFd::new(self.wake.as_fd(), PollFlags::POLLIN),
             PollFd::new(self.link.fd(), PollFlags::POLLIN),
             PollFd::new(self.link.out_fd(), PollFlags::POLLOUT),
         ];
-        let fds = &mut fds[..2 + usize::from(blocked)];
+        let fds = match rest {
+            Some(_) => &mut fds[..1],
+            None => &mut fds[..2 + usize::from(blocked)],
+        };
         match ppoll(fds, timeout, None) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(error) => return Err(LinkError::io("wait for the network", error)),
@@ -572,6 +588,7 @@ mod tests {
         let (replies, answers) = channel();
         let data = DataThread {
             batch: Batch::new(core.max_datagram()),
+            rest: Rest::new(core.config()),
             core,
             wake: Arc::clone(&link.wake),
             link,

@@ -281,6 +281,10 @@ impl Link for UdpLink {
         (self.colocated.as_ref()).is_none_or(|colocated| colocated.sleep(soon))
     }
 
+    fn has_queues(&self) -> bool {
+        self.colocated.is_some()
+    }
+
     fn counters(&self) -> LinkCounters {
         self.counters
     }

@@ -12,6 +12,9 @@
 //!
 //! Waits for stragglers are bounded: by [`STRETCH`] times the usual duration, or [`PERIOD_SHARE`] of the time
 //! from one operation to the next. A source that was overdue in most of the last operations does not count.
+//!
+//! With [`Config::patience`](crate::Config::patience), operations also end after this multiple of the bucket's usual duration, which
+//! bounds by packets exceed where bursts delay many packets.
 
 use std::time::Duration;
 
@@ -22,6 +25,7 @@ use crate::time::Time;
 use super::arrivals::Arrivals;
 use super::buckets::Buckets;
 use super::early_close::EarlyClose;
+use super::patience::Durations;
 use super::{Bounds, Ended, Policy, WARM_UP};
 
 /// The share of packets that may be late in each stage: slightly below the 0.1 % that OptiReduce considers
@@ -48,6 +52,8 @@ pub(super) struct CauseAware {
     limits: Bounds,
     /// See [`Config::slack`](crate::Config::slack).
     slack: Duration,
+    /// See [`Config::patience`](crate::Config::patience).
+    patience: Option<f64>,
     ranks: u16,
     buckets: Buckets<BucketTimes>,
     /// By rank: the share of recent steps in which it was overdue.
@@ -67,6 +73,8 @@ struct BucketTimes {
     /// The time from one operation's start to the next one's.
     period: Duration,
     bounds: Bounds,
+    /// Used with patience.
+    durations: Durations,
     stages: [Times; 2],
     early: EarlyClose,
 }
@@ -88,7 +96,7 @@ impl Times {
 }
 
 impl CauseAware {
-    pub(super) fn new(limits: Bounds, slack: Duration, ranks: u16) -> Self {
+    pub(super) fn new(limits: Bounds, slack: Duration, patience: Option<f64>, ranks: u16) -> Self {
         let mut overdue_now = Bits::default();
         overdue_now.reset(ranks.into());
         Self {
@@ -98,6 +106,7 @@ impl CauseAware {
                 ..limits
             },
             slack,
+            patience,
             ranks,
             buckets: Buckets::default(),
             overdue: vec![0.0; ranks.into()],
@@ -117,6 +126,7 @@ impl BucketTimes {
             started: None,
             period: Duration::ZERO,
             bounds: limits,
+            durations: Durations::default(),
             stages: [Times::new(sources), Times::new(sources)],
             early: EarlyClose::new(ranks),
         }
@@ -140,7 +150,7 @@ impl BucketTimes {
         }
     }
 
-    fn learn(&mut self, limits: Bounds, slack: Duration) {
+    fn learn(&mut self, limits: Bounds, slack: Duration, patience: Option<f64>) {
         let usual = |times: &Times| times.received.median().max(times.sent.median());
         // A rank that starts after the others has their contributions at once, so their times do not show how long the
         // stage takes: at least half as long as to the median aggregate.
@@ -152,7 +162,11 @@ impl BucketTimes {
             times.received.bound().max(sent).min(most)
         });
         let grace = self.early.grace().map(|grace| Some(grace? + slack));
-        self.bounds = Bounds::within(t_s + slack, t_b + 2 * slack, grace, limits);
+        let bounds = Bounds::within(t_s + slack, t_b + 2 * slack, grace, limits);
+        self.bounds = match patience {
+            Some(patience) => bounds.at_most(self.durations.deadline(patience), &limits),
+            None => bounds,
+        };
     }
 }
 
@@ -211,6 +225,9 @@ impl Policy for CauseAware {
             return;
         };
         let waited = [bucket.bounds.t_s, bucket.bounds.t_b];
+        bucket
+            .durations
+            .ended(ended.stages[Phase::Gather as usize].after);
         let stages = bucket.stages.iter_mut().zip(ended.never_sent);
         let waited = waited.into_iter().zip(&ended.stages);
         for ((times, never_sent), (bound, stage)) in stages.zip(waited) {
@@ -229,7 +246,7 @@ impl Policy for CauseAware {
         bucket.early.ended(&ended.stages, late);
         bucket.operations += 1;
         if bucket.operations >= WARM_UP {
-            bucket.learn(self.limits, self.slack);
+            bucket.learn(self.limits, self.slack, self.patience);
             if bucket.start_over > 0 {
                 bucket.start_over -= 1;
                 bucket.forget();
@@ -261,7 +278,7 @@ mod tests {
             grace: [None; 2],
             catches_up: false,
         };
-        let mut policy = CauseAware::new(limits, 300 * MS, 4);
+        let mut policy = CauseAware::new(limits, 300 * MS, None, 4);
         let mut bounds = limits;
         for step in 0..200 {
             let start = Time::ZERO + step * 10 * MS;

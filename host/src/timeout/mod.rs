@@ -6,6 +6,7 @@
 //! | `fixed.rs` | [`Timeouts::Fixed`]: the configured t_S and t_B |
 //! | `published.rs` | [`Timeouts::Published`]: as in OptiReduce |
 //! | `cause_aware.rs` | [`Timeouts::CauseAware`]: ours |
+//! | `patience.rs` | a multiple of the usual duration |
 //! | `early_close.rs` | t_C and the *x* % rule of the latter two |
 //! | `buckets.rs` | learned state by bucket |
 //! | `arrivals.rs` | histogram of arrival times over the last operations |
@@ -22,6 +23,7 @@ mod cause_aware;
 pub(crate) mod choice;
 mod early_close;
 mod fixed;
+mod patience;
 mod published;
 
 use std::time::Duration;
@@ -36,18 +38,14 @@ use crate::time::Time;
 
 impl Timeouts {
     pub(crate) fn policy(self, config: &Config) -> Box<dyn Policy> {
-        let limits = Bounds {
-            t_s: config.t_s,
-            t_b: config.t_b,
-            grace: [None; 2],
-            catches_up: false,
-        };
+        let limits = Bounds::configured(config);
         match self {
             Timeouts::Fixed => Box::new(fixed::Fixed::new(limits)),
             Timeouts::Published => Box::new(published::Published::new(limits, config.ranks)),
             Timeouts::CauseAware => Box::new(cause_aware::CauseAware::new(
                 limits,
                 config.slack,
+                config.patience,
                 config.ranks,
             )),
         }
@@ -175,9 +173,19 @@ fn percentile(values: &mut [Duration], percent: usize) -> Duration {
 }
 
 impl Bounds {
-    /// These bounds, but t_B is at most `deadline`, and t_S at most the share of it that the configuration has.
-    pub(crate) fn at_most(self, deadline: Duration, config: &Config) -> Self {
-        let share = config.t_s.as_secs_f64() / config.t_b.as_secs_f64();
+    /// The configured bounds.
+    pub(crate) fn configured(config: &Config) -> Self {
+        Bounds {
+            t_s: config.t_s,
+            t_b: config.t_b,
+            grace: [None; 2],
+            catches_up: false,
+        }
+    }
+
+    /// These bounds, but t_B is at most `deadline`, and t_S at most the share of it that `limits` have.
+    pub(crate) fn at_most(self, deadline: Duration, limits: &Bounds) -> Self {
+        let share = limits.t_s.as_secs_f64() / limits.t_b.as_secs_f64();
         Bounds {
             t_s: self.t_s.min(deadline.mul_f64(share)),
             t_b: self.t_b.min(deadline),

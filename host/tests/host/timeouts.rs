@@ -76,6 +76,33 @@ fn slack_extends_the_learned_bounds() {
     }
 }
 
+/// A burst toward rank 0 delays its packets of the last operation, on links where an operation takes 4 ms.
+#[test]
+fn patience_ends_the_wait_for_a_burst() {
+    const LAST: u32 = 40;
+    for (patience, is_cut) in [(Some(2.0), true), (None, false)] {
+        let mut network = Network::new(&Config {
+            t_s: 600 * MS,
+            t_b: 1000 * MS,
+            timeouts: Timeouts::CauseAware,
+            slack: 60 * MS,
+            patience,
+            ..config(RANKS)
+        });
+        network.faults = Box::new(|header, to| {
+            vec![match (header.step, to) {
+                (LAST, 0) => 30 * MS,
+                _ => 2 * MS,
+            }]
+        });
+        let outcomes = run(&mut network, 0..LAST + 1, |_, _| Duration::ZERO);
+        let [usual, last] = [LAST - 1, LAST].map(|step| &outcomes[step as usize][0]);
+        assert!((4 * MS..5 * MS).contains(&usual.duration), "{usual:?}");
+        assert_eq!(last.duration <= 2 * usual.duration, is_cut, "{last:?}");
+        assert_eq!(missing(&outcomes[LAST as usize..]) > 0.0, is_cut);
+    }
+}
+
 /// Rank 0 stops after its aggregates of step 1 have reached rank 2 alone. The ranks that wait for them start step 2 in time for
 /// rank 2, so that only rank 0's packets are missing.
 #[test]

@@ -27,10 +27,12 @@ impl JobSpec {
         // The highest RID belongs to replicas for other switches, so it cannot be a rank.
         match self.members.len() {
             2..=MOST_RANKS => Ok(()),
+            0 => Err(Refusal::invalid(
+                "members",
+                "no members; expected their hosts in rank order, such as [h1, h2]",
+            )),
             members => {
-                let message = format!(
-                    "{members} members; a job has 2 to {MOST_RANKS}: list their hosts in rank order, such as [h1, h2]"
-                );
+                let message = format!("{members} members; a job has 2 to {MOST_RANKS}");
                 Err(Refusal::invalid("members", message))
             }
         }

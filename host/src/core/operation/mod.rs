@@ -242,6 +242,11 @@ impl<V: ValueStore> Operation<V> {
         }
     }
 
+    /// Slots that it still waits for.
+    pub(super) fn awaits(&self) -> u32 {
+        (self.waiting.as_ref()).map_or(0, |w| w.reduce.open() + w.collect.awaited())
+    }
+
     /// Closes slots with nothing outstanding. Returns true if nothing else is outstanding either.
     pub(super) fn close_ready(&mut self, now: Time, tracer: &mut Tracer) -> bool {
         while let Some(closed) = self.waiting.as_mut().and_then(|w| w.reduce.close_ready()) {

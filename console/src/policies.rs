@@ -57,10 +57,10 @@ fn timeouts() -> impl TypedValueParser<Value = Timeouts> {
 
 /// Parses a patience, a multiple of an operation's usual time.
 pub fn patience(text: &str) -> Result<f64, String> {
-    let most = Config::MOST_PATIENCE;
     let patience = text.parse().ok();
+    let most = Config::MOST_PATIENCE;
     patience
-        .filter(|patience| (1.0..=most).contains(patience))
+        .filter(|patience| Config::is_patience(*patience))
         .ok_or_else(|| format!("expected a multiple of the usual time, 1 to {most}"))
 }
 

@@ -61,8 +61,8 @@ pub struct Config {
     /// after everyone's last packets once. A host's scheduler may stop a rank for milliseconds, too rarely to be
     /// learned. Zero in simulations.
     pub slack: Duration,
-    /// The longest duration of an operation with [`Timeouts::CauseAware`], as a multiple of its bucket's usual one, 1 to
-    /// 1,000. None: as long as the bounds allow.
+    /// The longest duration of an operation and its stages with [`Timeouts::CauseAware`], as a multiple of the bucket's usual one,
+    /// 1 to 1,000, after 20 operations; 1 ms longer than usual at least. None: as long as the other bounds allow.
     pub patience: Option<f64>,
     /// The rate limit. None: as fast as the driver accepts datagrams.
     pub pacing: Option<Pacing>,
@@ -259,7 +259,7 @@ pub enum ConfigError {
     Patience(f64),
     /// Patience with timeouts that have no usual duration.
     #[error("patience with the timeouts {}: expected the timeouts {}, or no patience", .0.name(), Timeouts::CauseAware.name())]
-    Impatient(Timeouts),
+    PatienceTimeouts(Timeouts),
     /// A pacing rate of zero.
     #[error("a pacing rate of 0 bit/s: expected at least 1, or no pacing")]
     Pacing,
@@ -286,6 +286,11 @@ impl Config {
     pub const SLOT_BYTES: usize = 1408;
     /// The largest [`Config::patience`].
     pub const MOST_PATIENCE: f64 = 1000.0;
+
+    /// True for a valid [`Config::patience`].
+    pub fn is_patience(factor: f64) -> bool {
+        (1.0..=Self::MOST_PATIENCE).contains(&factor)
+    }
 
     /// Creates a configuration for tests, simulations and programs that choose every policy: 1,408-byte slots,
     /// Hadamard, multicast, fixed timeouts with t_S at 3/5 of t_B, no pacing, no limit on incast, a network that keeps
@@ -355,11 +360,11 @@ impl Config {
             });
         }
         if let Some(patience) = self.patience {
-            if !(1.0..=Self::MOST_PATIENCE).contains(&patience) {
+            if !Self::is_patience(patience) {
                 return Err(ConfigError::Patience(patience));
             }
             if self.timeouts != Timeouts::CauseAware {
-                return Err(ConfigError::Impatient(self.timeouts));
+                return Err(ConfigError::PatienceTimeouts(self.timeouts));
             }
         }
         if self

@@ -119,15 +119,15 @@ impl Settings {
             settings.policies.timeouts = Timeouts::Fixed;
         }
         if let Some(patience) = self.patience {
-            let most = Config::MOST_PATIENCE;
-            if !(1.0..=most).contains(&patience) {
+            if !Config::is_patience(patience) {
+                let most = Config::MOST_PATIENCE;
                 let message = format!(
                     "patience is {patience}: expected a multiple of an AllReduce's usual time, 1 to {most}"
                 );
                 return Err(setting(py, message));
             }
             if self.learning == Some(false) {
-                let message = "patience is a multiple of the usual time, which nobody learns with learning=False: set one of them";
+                let message = "patience needs learned times: expected learning=True, or no patience";
                 return Err(setting(py, message.into()));
             }
             settings.patience = Some(patience);

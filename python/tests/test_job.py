@@ -31,7 +31,7 @@ class Jobs(unittest.TestCase):
                 "slow": "rate is 1: expected a whole number of bits per second, 100,000 or more",
                 "odd slot": "slot_bytes is 66: expected a multiple of 4",
                 "no patience": "patience is 0.9: expected a multiple of an AllReduce's usual time, 1 to 1000",
-                "unlearned patience": "patience is a multiple of the usual time, which nobody learns with learning=False",
+                "unlearned patience": "patience needs learned times: expected learning=True, or no patience",
                 "small slot": "slot_bytes is 4: expected a multiple of 4, 64 or more",
                 "true deadline": "deadline is True: expected a number",
                 "no silence": "gone_after is 0: expected seconds, such as 60, or None",

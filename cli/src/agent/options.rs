@@ -63,7 +63,8 @@ pub struct Options {
     /// Time t_S after which the owner of a shard sends incomplete results [default: 3/5 of --deadline]
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     pub flush: Option<Duration>,
-    /// End an AllReduce after this multiple of its usual time, such as 1.5, and let --recycle deliver what comes later
+    /// End an AllReduce after this multiple of its usual time, such as 1.5, which its first 20 show. With --recycle, later
+    /// ones deliver the rest
     #[arg(long, value_name = "FACTOR", value_parser = policies::patience)]
     pub patience: Option<f64>,
     /// Number format of values in packets; must be equal on all hosts

@@ -26,8 +26,7 @@ use ultima_console::output;
 const WARM_UP: u32 = 10;
 /// One part in so many of a cell's time is for them.
 const WARM_UP_SHARE: u32 = 4;
-/// Operations and training steps without background traffic, from which Ultima learns its usual times. DDP makes other buckets after the
-/// first step.
+/// Operations and training steps without background traffic, from which Ultima learns its usual times: a few more than it needs.
 const USUAL: u32 = 24;
 /// Turns of a method even if there is no time.
 const LEAST_ROUNDS: u32 = 2;

@@ -86,8 +86,12 @@ fn a_tiny_bench_writes_its_report_and_leaves_nothing() {
                 "{measured}"
             );
         }
-        let has_deadline = measured["deadline_s"].as_f64() > Some(0.0);
-        assert_eq!(has_deadline, *name != "gloo-ring", "{measured}");
+        // Without patience, the slack beyond learned bounds alone is 0.6 s.
+        let is_patient = measured["deadline_s"]
+            .as_f64()
+            .map(|deadline| deadline < 0.6);
+        let expected = (*name != "gloo-ring").then_some(true);
+        assert_eq!(is_patient, expected, "{measured}");
         let summary = &measured["summary"];
         let value = |field: &str| summary[field]["value"].as_f64().expect("a number");
         assert!(

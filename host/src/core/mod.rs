@@ -310,7 +310,7 @@ impl<V: ValueStore> Core<V> {
     }
 
     /// How long packets that pacing would let leave can wait, and then leave together, without loss of rate.
-    pub(crate) fn pacing_slack(&self) -> Duration {
+    pub(crate) fn burst_delay(&self) -> Duration {
         (self.congestion.as_ref()).map_or(Duration::ZERO, |congestion| congestion.pacer.burst() / 2)
     }
 

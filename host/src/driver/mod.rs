@@ -40,7 +40,7 @@ pub(crate) trait Link {
         true
     }
 
-    /// True if some datagrams arrive in shared memory: they are as fast as the ranks, and senders wait for room.
+    /// True if some datagrams arrive in shared memory, which is as fast as the ranks.
     fn has_queues(&self) -> bool {
         false
     }

@@ -205,10 +205,11 @@ impl Handle {
         let bell = Bell::default();
         let last_ring = LastRing(bell.clone());
         let run = move || {
+            let link = connect()?;
             let data = DataThread {
-                link: connect()?,
+                rest: Rest::new(core.config()).filter(|_| !link.has_queues()),
+                link,
                 batch: Batch::new(core.max_datagram()),
-                rest: Rest::new(core.config()),
                 core,
                 clock: Instant::now(),
                 commands: command_queue,
@@ -300,7 +301,8 @@ struct DataThread<L> {
     core: Core,
     link: L,
     batch: Batch,
-    rest: Rest,
+    /// None if it never rests.
+    rest: Option<Rest>,
     clock: Instant,
     commands: Receiver<Command>,
     replies: Sender<Reply>,
@@ -442,7 +444,7 @@ impl<L: Link> DataThread<L> {
     fn receive(&mut self) -> Result<bool, LinkError> {
         let now = self.now();
         self.link.receive(&mut |carrier, datagram| {
-            self.rest.received();
+            self.rest.iter_mut().for_each(Rest::received);
             self.core.handle(now, carrier, datagram);
         })
     }
@@ -457,12 +459,10 @@ impl<L: Link> DataThread<L> {
             return Ok(());
         }
         let now = self.now();
-        let rest = match blocked || self.link.has_queues() {
-            true => None,
-            false => self.rest.at(now, self.core.awaits()),
-        };
+        let rest = self.rest.as_mut().filter(|_| !blocked);
+        let rest = rest.and_then(|rest| rest.at(now, self.core.awaits()));
         // In a rest, paced packets wait as long as their burst allows.
-        let delay = rest.map_or(Duration::ZERO, |_| self.core.pacing_slack());
+        let delay = rest.map_or(Duration::ZERO, |_| self.core.burst_delay());
         let timeout = timer
             .into_iter()
             .chain(transmit.map(|at| at + delay))

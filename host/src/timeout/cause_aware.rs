@@ -150,7 +150,7 @@ impl BucketTimes {
         }
     }
 
-    fn learn(&mut self, limits: Bounds, slack: Duration, patience: Option<f64>) {
+    fn learn(&mut self, limits: Bounds, slack: Duration) {
         let usual = |times: &Times| times.received.median().max(times.sent.median());
         // A rank that starts after the others has their contributions at once, so their times do not show how long the
         // stage takes: at least half as long as to the median aggregate.
@@ -162,11 +162,7 @@ impl BucketTimes {
             times.received.bound().max(sent).min(most)
         });
         let grace = self.early.grace().map(|grace| Some(grace? + slack));
-        let bounds = Bounds::within(t_s + slack, t_b + 2 * slack, grace, limits);
-        self.bounds = match patience {
-            Some(patience) => bounds.at_most(self.durations.deadline(patience), &limits),
-            None => bounds,
-        };
+        self.bounds = Bounds::within(t_s + slack, t_b + 2 * slack, grace, limits);
     }
 }
 
@@ -194,7 +190,10 @@ impl Policy for CauseAware {
         let new = || BucketTimes::new(self.ranks, self.limits);
         let bucket = self.buckets.start(bucket, values, new);
         bucket.starts(now);
-        bucket.bounds
+        match self.patience {
+            Some(patience) => (bucket.durations).shorten(bucket.bounds, patience, &self.limits),
+            None => bucket.bounds,
+        }
     }
 
     fn record_packets(
@@ -225,9 +224,7 @@ impl Policy for CauseAware {
             return;
         };
         let waited = [bucket.bounds.t_s, bucket.bounds.t_b];
-        bucket
-            .durations
-            .ended(ended.stages[Phase::Gather as usize].after);
+        bucket.durations.ended(&ended.stages);
         let stages = bucket.stages.iter_mut().zip(ended.never_sent);
         let waited = waited.into_iter().zip(&ended.stages);
         for ((times, never_sent), (bound, stage)) in stages.zip(waited) {
@@ -246,7 +243,7 @@ impl Policy for CauseAware {
         bucket.early.ended(&ended.stages, late);
         bucket.operations += 1;
         if bucket.operations >= WARM_UP {
-            bucket.learn(self.limits, self.slack, self.patience);
+            bucket.learn(self.limits, self.slack);
             if bucket.start_over > 0 {
                 bucket.start_over -= 1;
                 bucket.forget();

@@ -1,51 +1,67 @@
-//! Patience: bounds that are a multiple of what is usual.
+//! Patience: bounds that are a multiple of the usual durations.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::percentile;
+use super::{Bounds, Stage, WARM_UP, percentile};
 
 /// Number of operations whose durations show the usual one.
 const WINDOW: usize = 32;
-/// The percentile of these durations that is the usual one. Those of bursts and stragglers do not count, unless they delay three
-/// in four.
+/// The percentile of these durations that is the usual one. Bursts and stragglers change it if they delay more than three
+/// operations in four.
 const USUAL: usize = 25;
 /// The least time that patience adds to the usual duration: a scheduler delays a rank by as much at any time.
 const LEAST: Duration = Duration::from_millis(1);
 
-/// The durations of a bucket's last operations.
+/// How long the stages of a bucket's last operations lasted, from the start of the operation.
 #[derive(Default)]
-pub(super) struct Durations(VecDeque<Duration>);
+pub(super) struct Durations([VecDeque<Duration>; 2]);
 
 impl Durations {
     /// Notes an operation.
-    pub(super) fn ended(&mut self, duration: Duration) {
-        if self.0.len() == WINDOW {
-            self.0.pop_front();
+    pub(super) fn ended(&mut self, stages: &[Stage; 2]) {
+        for (durations, stage) in self.0.iter_mut().zip(stages) {
+            if durations.len() == WINDOW {
+                durations.pop_front();
+            }
+            durations.push_back(stage.after);
         }
-        self.0.push_back(duration);
     }
 
-    /// The deadline after at least one operation.
-    pub(super) fn deadline(&self, patience: f64) -> Duration {
-        let mut durations: Vec<Duration> = self.0.iter().copied().collect();
-        let usual = percentile(&mut durations, USUAL);
-        usual.mul_f64(patience).max(usual + LEAST)
+    /// Shortens `bounds`, so that no stage lasts longer than `patience` times its usual duration. t_S may last as long as the share of
+    /// t_B that it has in `limits`.
+    pub(super) fn shorten(&self, bounds: Bounds, patience: f64, limits: &Bounds) -> Bounds {
+        if self.0[0].len() < WARM_UP {
+            return bounds;
+        }
+        let [shard, all] = self.0.each_ref().map(|durations| {
+            let mut durations: Vec<Duration> = durations.iter().copied().collect();
+            let usual = percentile(&mut durations, USUAL);
+            usual.mul_f64(patience).max(usual + LEAST)
+        });
+        let shorter = bounds.at_most(all, limits);
+        // The gather has a sixteenth at least, as in all bounds.
+        let shard = shard.min(shorter.t_b - shorter.t_b / 16);
+        Bounds {
+            t_s: shorter.t_s.max(shard.min(bounds.t_s)),
+            ..shorter
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::cause_aware::CauseAware;
-    use super::super::{Bounds, Ended, Policy, Stage};
+    use super::super::{Ended, Policy};
     use super::*;
     use crate::cause::Phase;
     use crate::time::Time;
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// Runs operations that take `durations` unless their bound ends them, and returns the bounds after each.
-    fn with_patience(durations: impl Iterator<Item = Duration>) -> Vec<Bounds> {
+    /// Runs operations whose stages last `durations` (ms) unless their bounds end them, with a patience of 1.5, and returns t_S and
+    /// t_B of the operation after each. Rank 1 is overdue in operations that a bound ends.
+    fn bounds_after(durations: impl Iterator<Item = [u32; 2]>) -> Vec<[Duration; 2]> {
         let limits = Bounds {
             t_s: 3000 * MS,
             t_b: 5000 * MS,
@@ -53,52 +69,69 @@ mod tests {
             catches_up: false,
         };
         let mut policy = CauseAware::new(limits, 300 * MS, Some(1.5), 4);
-        let mut start = Time::ZERO;
-        let mut ended = |(step, duration)| {
-            let bounds = policy.start(start, 0, 1000);
-            for (phase, after) in [(Phase::Scatter, duration / 2), (Phase::Gather, duration)] {
+        let mut bounds = policy.start(Time::ZERO, 0, 1000);
+        let mut ended = |(step, durations): (u32, [u32; 2])| {
+            let durations = durations.map(|ms| ms * MS);
+            for (phase, after) in [Phase::Scatter, Phase::Gather].into_iter().zip(durations) {
                 for source in [None, Some(1), Some(2), Some(3)] {
                     policy.record_packets(0, phase, source, after, 8);
                 }
             }
-            let stage = Stage {
-                after: duration.min(bounds.t_b),
+            let [scatter, gather] = durations;
+            let stage = |after| Stage {
+                after,
                 owed: 24,
                 ..Stage::default()
             };
+            let is_cut = scatter > bounds.t_s || gather > bounds.t_b;
             policy.ended(&Ended {
                 step,
                 bucket: 0,
-                stages: [stage; 2],
+                stages: [
+                    stage(scatter.min(bounds.t_s)),
+                    stage(gather.min(bounds.t_b)),
+                ],
                 never_sent: [0; 2],
-                overdue: &|_| false,
+                overdue: &|rank| is_cut && rank == 1,
             });
-            start = start + 2 * duration;
-            policy.start(start, 0, 1000)
+            bounds = policy.start(Time::ZERO + (step + 1) * 100 * MS, 0, 1000);
+            [bounds.t_s, bounds.t_b]
         };
         (0..).zip(durations).map(&mut ended).collect()
     }
 
     #[test]
-    fn patience_does_not_wait_for_bursts() {
+    fn bursts_do_not_change_the_bounds() {
         // Two of three operations.
-        let bounds = with_patience((0..200).map(|at| if at % 3 == 0 { 10 * MS } else { 40 * MS }));
-        assert_eq!(bounds[18].t_b, 5000 * MS, "too few operations");
+        let bounds = bounds_after((0..200).map(|at| if at % 3 == 0 { [5, 10] } else { [20, 40] }));
+        assert_eq!(bounds[18], [3000 * MS, 5000 * MS], "too few operations");
         for bounds in &bounds[20..] {
-            assert_eq!([bounds.t_s, bounds.t_b], [9 * MS, 15 * MS]);
+            assert_eq!(*bounds, [9 * MS, 15 * MS]);
         }
     }
 
     #[test]
-    fn patience_follows_a_network_that_stays_slower() {
-        let bounds = with_patience((0..200).map(|at| if at < 100 { 10 * MS } else { 40 * MS }));
-        assert_eq!(bounds[99].t_b, 15 * MS);
-        assert_eq!(bounds[199].t_b, 60 * MS);
+    fn contributions_that_usually_come_late_are_in_time() {
+        // A rank starts 16 ms after the others. Then a grid's row, which has no gather.
+        for (durations, t_s) in [([18, 20], 27.0), ([20, 20], 28.125)] {
+            let bounds = bounds_after((0..60).map(|_| durations));
+            assert_eq!(bounds[59], [MS.mul_f64(t_s), 30 * MS], "{durations:?}");
+        }
     }
 
     #[test]
-    fn patience_leaves_time_for_the_scheduler() {
-        let bounds = with_patience((0..30).map(|_| MS));
-        assert_eq!(bounds[29].t_b, 2 * MS);
+    fn a_network_that_stays_slower_is_followed() {
+        let bounds = bounds_after((0..250).map(|at| if at < 100 { [5, 10] } else { [20, 40] }));
+        assert_eq!(bounds[99][1], 15 * MS);
+        // 25 of 32 operations had the bound.
+        assert_eq!(bounds[123][1], 15 * MS);
+        assert_eq!(bounds[124][1], MS.mul_f64(22.5));
+        assert_eq!(bounds[249][1], 60 * MS);
+    }
+
+    #[test]
+    fn the_scheduler_has_time() {
+        let bounds = bounds_after((0..30).map(|_| [1, 1]));
+        assert_eq!(bounds[29][1], 2 * MS);
     }
 }

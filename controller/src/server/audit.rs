@@ -8,8 +8,7 @@ use ultima_planner::reconcile::Diff;
 
 use super::controller::Controller;
 use super::error::{BringUpError, JobRequestError};
-use super::switch::ManagedSwitch;
-use super::switch::step::Audit;
+use super::switch::{Audit, ManagedSwitch};
 use crate::p4rt::SwitchClient;
 
 /// The drift of each switch, or why it could not be read.

@@ -9,7 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use tokio::sync::{Mutex as AsyncMutex, MutexGuard, Notify, watch};
+use tokio::sync::{Mutex as AsyncMutex, MutexGuard, Notify, oneshot, watch};
+use tracing::Span;
 use ultima_p4runtime::names::Names;
 use ultima_p4runtime::v1::Update;
 use ultima_planner::fabric::{self, Fabric, SwitchId};
@@ -17,11 +18,10 @@ use ultima_planner::job::{JobId, ShareIndex};
 use ultima_planner::moves::Moved;
 use ultima_planner::plan::{self, Division, Entity as Planned, JobPlan, MeterCell, VirtualQueue};
 use ultima_planner::program::Program;
-use ultima_planner::reconcile::{self, Held};
+use ultima_planner::reconcile::{self, Diff, Held};
 use ultima_planner::target::{Limits, Target};
 use ultima_planner::update;
 
-use self::step::{Audit, Step};
 use super::error::BringUpError;
 use super::lock::lock;
 use super::registry::record::Wanted;
@@ -223,6 +223,35 @@ pub struct OnSwitch {
     pub division: Division,
     /// The jobs that they contain.
     pub jobs: JobPlans,
+}
+
+/// A part of a switch's next desired state.
+pub enum Write {
+    /// These updates, in this order.
+    Updates(Vec<Update>),
+    /// The division of its ports.
+    Division(Division),
+    /// All its entries, which are compared.
+    All(OnSwitch),
+}
+
+/// A step for the task of a switch.
+pub struct Step {
+    client: SwitchClient,
+    write: Write,
+    /// That of the reroute.
+    span: Span,
+    /// Closed when the reroute does not wait for the step any more.
+    done: oneshot::Sender<Result<(), BringUpError>>,
+}
+
+/// A comparison of the switch with the desired state.
+pub struct Audit {
+    /// True to reconcile the switch.
+    pub mend: bool,
+    /// That of the request.
+    pub span: Span,
+    pub answer: oneshot::Sender<Result<Diff, String>>,
 }
 
 impl Desired<'_> {

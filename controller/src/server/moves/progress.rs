@@ -16,8 +16,7 @@ use ultima_planner::update::{Untranslatable, creations};
 use crate::server::controller::Controller;
 use crate::server::error::BringUpError;
 use crate::server::registry::record::Wanted;
-use crate::server::switch::step::Write;
-use crate::server::switch::{Desired, OnSwitch};
+use crate::server::switch::{Desired, OnSwitch, Write};
 
 /// The slowest switch that is waited for: a thousand updates a second.
 const PER_UPDATE: Duration = Duration::from_millis(1);

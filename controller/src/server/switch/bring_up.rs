@@ -15,7 +15,7 @@ use ultima_p4runtime::v1::{
 use ultima_planner::plan::LossSession;
 use ultima_planner::reconcile::Held;
 
-use super::super::switch::{Desired, Found, ManagedSwitch};
+use super::{Desired, Found, ManagedSwitch};
 use crate::p4rt::{Checks, ConnectError, Deadline, Order, SwitchClient, WriteError, is_gone};
 use crate::server::error::BringUpError;
 use crate::server::lock::lock;

@@ -15,7 +15,7 @@ use ultima_planner::program::Program;
 use ultima_planner::reconcile::{Diff, Held, Key, Room, key_of};
 use ultima_planner::update::{creations, removals};
 
-use super::super::switch::{Contents, Desired, JobPlans, ManagedSwitch, OnSwitch};
+use super::{Contents, Desired, JobPlans, ManagedSwitch, OnSwitch};
 use crate::p4rt::{self, BATCH, ConnectError, Order, SwitchClient, WriteError, failed};
 use crate::server::error::BringUpError;
 

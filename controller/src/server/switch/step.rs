@@ -6,46 +6,14 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tracing::{Instrument as _, Span};
 use ultima_p4runtime::names::Names;
-use ultima_p4runtime::v1::Update;
-use ultima_planner::plan::Division;
-use ultima_planner::reconcile::Diff;
 
-use super::super::switch::{ManagedSwitch, OnSwitch};
-use crate::p4rt::{Order, SwitchClient};
+use super::{Audit, ManagedSwitch, Step, Write};
+use crate::p4rt::Order;
 use crate::server::error::BringUpError;
 
 /// Updates per call: so few that a switch of the slowest accepted rate answers well within the
 /// timeout. A switch that hangs is thus detected after one call, however many updates it is to get.
 pub const UPDATES_PER_CALL: usize = 70;
-
-/// A part of a switch's next desired state.
-pub enum Write {
-    /// These updates, in this order.
-    Updates(Vec<Update>),
-    /// The division of its ports.
-    Division(Division),
-    /// All its entries, which are compared.
-    All(OnSwitch),
-}
-
-/// A step for the task of a switch.
-pub struct Step {
-    client: SwitchClient,
-    write: Write,
-    /// That of the reroute.
-    span: Span,
-    /// Closed when the reroute does not wait for the step any more.
-    done: oneshot::Sender<Result<(), BringUpError>>,
-}
-
-/// A comparison of the switch with the desired state.
-pub struct Audit {
-    /// True to reconcile the switch.
-    pub mend: bool,
-    /// That of the request.
-    pub span: Span,
-    pub answer: oneshot::Sender<Result<Diff, String>>,
-}
 
 impl ManagedSwitch {
     /// Asks the switch's task for a comparison.

@@ -36,8 +36,8 @@ class Settings(TypedDict, total=False):
     learning: bool
     """True if deadlines are learned: an AllReduce then waits little longer than usual. Default: True."""
     patience: float
-    """The multiple of its usual time after which an AllReduce ends, 1 to 1,000, such as 1.5. Its first 20 steps show that time.
-    Default: as long as `deadline` and the learned bounds allow."""
+    """The multiple of its usual time after which an AllReduce ends, 1 to 1,000, such as 1.5. The first 20 show that
+    time. Default: as long as `deadline` and the learned bounds allow."""
     wire: str
     """The type of values in packets: "f32", "bf16" or "f16". Default: "f32"."""
     rate: int

@@ -2,8 +2,8 @@
 //!
 //! On a network much slower than the host, each packet wakes the data thread, and waking costs more than the packet. So the
 //! thread rests between packets: they wait in the socket, and leave within the burst that pacing allows. It does not rest near
-//! the end of an operation, which the last packets would then delay, nor where packets arrive faster than a thread wakes: there
-//! each wake-up finds several.
+//! the end of an operation, because a rest would delay the last packets. Nor does it where packets arrive faster than a thread
+//! wakes: there each wake-up finds several.
 //!
 //! Packets may also be slow because their senders wait for this rank's answers, for credit or within a small window. Then rests
 //! make them slower still. So the thread takes turns: it rests, and it does not, and compares the times between packets.

@@ -59,7 +59,7 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// Runs operations whose stages last `durations` (ms) unless their bounds end them, with a patience of 1.5, and returns t_S and
+    /// Runs operations with a patience of 1.5, whose stages last `durations` (ms) unless their bounds end them. Returns t_S and
     /// t_B of the operation after each. Rank 1 is overdue in operations that a bound ends.
     fn bounds_after(durations: impl Iterator<Item = [u32; 2]>) -> Vec<[Duration; 2]> {
         let limits = Bounds {

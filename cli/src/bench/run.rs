@@ -289,7 +289,7 @@ async fn measure_lab(
                 bytes,
                 methods: &methods,
                 links,
-                patience,
+                is_patient: patience.is_some(),
             };
             let measured = cell_of(plan, time, &subject, &bed, &mut scene.workers).await?;
             report.cells.push(cell.with(measured));
@@ -353,8 +353,8 @@ struct Subject<'a> {
     bytes: u64,
     methods: &'a [Method],
     links: Links,
-    /// See [`Options::patience`].
-    patience: Option<f64>,
+    /// True if Ultima has patience, and so must know its usual times.
+    is_patient: bool,
 }
 
 async fn cell_of(
@@ -370,7 +370,7 @@ async fn cell_of(
     let mut means = Vec::new();
     let mut measured: Vec<Measured> = methods.iter().map(|it| Measured::new(*it)).collect();
     for &method in methods {
-        if method.is_ultima() && subject.patience.is_some() {
+        if method.is_ultima() && subject.is_patient {
             bed.set(subject.links.without_traffic()).await?;
             operations(workers, method, bytes, USUAL, Duration::ZERO).await?;
             bed.set(subject.links).await?;

@@ -444,7 +444,9 @@ impl<L: Link> DataThread<L> {
     fn receive(&mut self) -> Result<bool, LinkError> {
         let now = self.now();
         self.link.receive(&mut |carrier, datagram| {
-            self.rest.iter_mut().for_each(Rest::received);
+            if let Some(rest) = &mut self.rest {
+                rest.received();
+            }
             self.core.handle(now, carrier, datagram);
         })
     }

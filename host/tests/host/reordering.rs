@@ -47,7 +47,7 @@ fn overtaken(results: &[(Outcome, Vec<f32>)]) -> u64 {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(cases(12, 200)))]
+    #![proptest_config(ProptestConfig::with_cases(cases(4, 200)))]
 
     #[test]
     fn ranks_learn_how_far_packets_overtake_each_other(

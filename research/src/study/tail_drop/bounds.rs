@@ -85,11 +85,12 @@ fn search(
 mod tests {
     use super::*;
     use ultima_sim::Algorithm;
+    use ultima_testing::per_run;
 
     #[test]
     fn the_requested_share_is_late() {
         let experiment = Experiment {
-            bytes: 1 << 20,
+            bytes: per_run(1 << 18, 1 << 20),
             slot: 1024,
             tail: 3.0,
             operations: 40,

@@ -31,9 +31,6 @@ use crate::store::{JobRecord, OriginRecord, SeatRecord, Stored};
 pub struct Registry {
     routes: Arc<Routes>,
     jobs: BTreeMap<JobId, Record>,
-    /// Changes in progress: from an epoch's id to the id of the epoch that follows. An id is reused
-    /// later, so it is removed when the change ends.
-    following: BTreeMap<JobId, JobId>,
     /// From a job's name to the ids of its epochs.
     epochs: HashMap<String, BTreeSet<JobId>>,
     ledger: Ledger,
@@ -58,7 +55,6 @@ impl Registry {
     pub fn new(fabric: &Fabric, routes: Routes) -> Self {
         Registry {
             jobs: BTreeMap::new(),
-            following: BTreeMap::new(),
             epochs: HashMap::new(),
             ledger: Ledger::new(fabric, &routes),
             routes: Arc::new(routes),
@@ -83,7 +79,6 @@ impl Registry {
         let mut trial = Registry {
             routes: Arc::clone(&self.routes),
             jobs: BTreeMap::new(),
-            following: BTreeMap::new(),
             epochs: HashMap::new(),
             ledger: self.ledger.clone(),
             timers: self.timers,
@@ -156,9 +151,6 @@ impl Registry {
         let id = plan_status.job.id;
         plan_status.degraded_from(plan_status.degraded_since);
         let is_coming = origin.as_ref().is_some_and(|origin| origin.first.is_none());
-        if let Some(origin) = &origin {
-            self.following.insert(origin.of, id);
-        }
         let record = Record {
             plan_status,
             planned_at: SystemTime::now(),
@@ -289,7 +281,6 @@ impl Registry {
 
     /// Removes an epoch of a job. Members that wait for others receive an error.
     pub fn remove(&mut self, fabric: &Fabric, id: JobId) {
-        self.end_change(id);
         if let Some(record) = self.jobs.remove(&id) {
             let PlanStatus { job, plan, .. } = record.plan_status;
             if let Some(epochs) = self.epochs.get_mut(&job.name) {

@@ -67,7 +67,7 @@ pub use call_rates::CallLimit;
 pub use condition::ElementState;
 pub use config::{AUDIT_EVERY, Config};
 pub use controller::{Controller, JobState, JobStatus, SwitchState};
-pub use error::{BringUpError, DrainError, JobRequestError, RestoreError, ServeError};
+pub use error::{BringUpError, JobRequestError, ServeError};
 pub use jobs::JobsRefused;
 pub use membership::change::{Evictee, JOIN_WAIT};
 pub use moves::Drained;

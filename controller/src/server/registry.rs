@@ -21,10 +21,10 @@ use ultima_planner::plan::{Entity, JobPlan};
 use ultima_planner::routing::Routes;
 
 use self::record::{PlanStatus, Record, Stage, Wanted};
-use super::error::{JobRequestError, RestoreError};
+use super::error::JobRequestError;
 use super::losses::{Losses, Report};
 use super::seats::{Attempt, Seat, Seats};
-use crate::store::{JobRecord, OriginRecord, SeatRecord, Stored};
+use crate::store::{JobRecord, OriginRecord, SeatRecord, Stored, Unfit};
 
 /// The routes, and all installed jobs.
 #[derive(Debug)]
@@ -192,11 +192,11 @@ impl Registry {
     ) -> Self {
         let mut stranded = BTreeMap::new();
         let mut registry = loop {
-            let error = match Registry::restore(fabric, routes.clone(), names, &stored, timers) {
+            let restored = Registry::restore(fabric, routes.clone(), names, &stored, timers);
+            let (name, reason) = match restored {
                 Ok(registry) => break registry,
-                Err(error) => error,
+                Err(Unfit { job, reason }) => (job, reason),
             };
-            let (name, reason) = (error.job().to_owned(), error.to_string());
             let (records, rest) = stored.jobs.into_iter().partition(|job| job.name == name);
             stored.jobs = rest;
             stranded.insert(name, Stranded { records, reason });
@@ -228,7 +228,7 @@ impl Registry {
         names: &Names,
         stored: &Stored,
         timers: MemberTimers,
-    ) -> Result<Self, RestoreError> {
+    ) -> Result<Self, Unfit> {
         let mut registry = Registry {
             timers,
             ..Registry::new(fabric, routes)
@@ -239,9 +239,12 @@ impl Registry {
         let restored = registry
             .ledger
             .restore(fabric, &registry.routes, names, &jobs, last);
-        let restored = restored.map_err(|(at, refusal)| RestoreError::Refused {
-            name: jobs[at].name.clone(),
-            refusal: Box::new(refusal),
+        let restored = restored.map_err(|(at, refusal)| {
+            let job = jobs[at].name.clone();
+            let reason = format!(
+                "stored job {job} no longer fits the fabric: {refusal}; restore its capacity in the fabric file and restart, or delete the job"
+            );
+            Unfit { job, reason }
         })?;
         for (refitted, record) in restored.into_iter().zip(&stored.jobs) {
             let plan_status = PlanStatus::from(refitted);

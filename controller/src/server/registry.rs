@@ -333,11 +333,6 @@ impl Registry {
         switches
     }
 
-    /// Ends the waits of all members for others to join.
-    pub fn end_waiting(&mut self) {
-        self.jobs.values_mut().for_each(|record| record.seats.end());
-    }
-
     pub fn named(&self, name: &str) -> Result<&Record, JobRequestError> {
         self.all_of(name)
             .find(|record| record.stage == Stage::Current)

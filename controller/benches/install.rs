@@ -8,7 +8,7 @@ mod embedded;
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use embedded::{LEAF_SPINE, spec, start, switch_at};
+use embedded::{LEAF_SPINE, create, spec, start, switch_at};
 use tokio::runtime::Runtime;
 use ultima_controller::server::Controller;
 use ultima_planner::job::JobSpec;
@@ -20,7 +20,7 @@ async fn time(controller: &Controller, spec: &JobSpec, times: u64, created: bool
     let mut took = Duration::ZERO;
     for _ in 0..times {
         let begun = Instant::now();
-        controller.create_job(spec).await.expect("created");
+        create(controller, spec).await.expect("created");
         let between = Instant::now();
         controller.delete_job(&spec.name).await.expect("deleted");
         took += match created {
@@ -82,7 +82,7 @@ fn many_jobs(criterion: &mut Criterion) {
         let mut there = 0;
         for number in [1, 125, 250, 500, 1000] {
             for number in there..number - 1 {
-                let created = runtime.block_on(controller.create_job(&of_two(number)));
+                let created = runtime.block_on(create(controller, &of_two(number)));
                 created.expect("created");
             }
             there = number - 1;
@@ -117,7 +117,7 @@ fn reboot(criterion: &mut Criterion) {
     for number in 0..100 {
         let spec = spec(&format!("job{number}"), 1..=8);
         runtime
-            .block_on(controller.create_job(&spec))
+            .block_on(create(controller, &spec))
             .expect("created");
     }
     let is_whole = || {

@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, SamplingMode, criterion_group, criterion_main};
-use embedded::{LEAF_SPINE, spec, start, switch_at};
+use embedded::{LEAF_SPINE, create, spec, start, switch_at};
 use tokio::runtime::Runtime;
 use ultima_planner::reconcile::Diff;
 
@@ -85,7 +85,7 @@ async fn lose(loss: Loss) -> Duration {
     let controller = handle.controller();
     for job in 0..JOBS {
         let spec = spec(&format!("job{job}"), 1..=8);
-        controller.create_job(&spec).await.expect("created");
+        create(controller, &spec).await.expect("created");
     }
     let on_spine = || controller.switches()[0].jobs.len();
     assert_eq!(on_spine(), JOBS);

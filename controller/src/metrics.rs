@@ -67,35 +67,6 @@ pub(crate) enum EvictedBy {
     Policy,
 }
 
-/// The metrics of writes to one switch.
-#[derive(Clone, Debug)]
-pub struct WriteMetrics {
-    durations: Histogram,
-    updates: Counter,
-    failed: Counter,
-}
-
-impl WriteMetrics {
-    /// Counts a WriteRequest, its updates, and a failure if it was not `answered`.
-    pub(crate) fn written(&self, begun: Instant, updates: usize, answered: bool) {
-        self.durations.observe(begun.elapsed().as_secs_f64());
-        self.updates.inc_by(updates as u64);
-        if !answered {
-            self.failed.inc();
-        }
-    }
-}
-
-impl Default for WriteMetrics {
-    fn default() -> Self {
-        WriteMetrics {
-            durations: histogram(),
-            updates: Counter::default(),
-            failed: Counter::default(),
-        }
-    }
-}
-
 fn histogram() -> Histogram {
     Histogram::new(BUCKETS)
 }
@@ -125,14 +96,22 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// The metrics of writes to a switch.
-    pub fn writes_to(&self, switch: &str) -> WriteMetrics {
+    /// Exports the metrics of writes to a switch from now on, at first as zeros.
+    pub(crate) fn export_writes(&self, switch: &str) {
         let of = of(switch);
-        WriteMetrics {
-            durations: self.writes.get_or_create(&of).clone(),
-            updates: self.updates.get_or_create(&of).clone(),
-            failed: self.failed_writes.get_or_create(&of).clone(),
-        }
+        drop(self.writes.get_or_create(&of));
+        drop(self.updates.get_or_create(&of));
+        drop(self.failed_writes.get_or_create(&of));
+    }
+
+    /// Counts a WriteRequest to a switch, its updates, and a failure if it was not `answered`.
+    pub(crate) fn written(&self, switch: &str, begun: Instant, updates: usize, answered: bool) {
+        let of = of(switch);
+        let duration = begun.elapsed().as_secs_f64();
+        self.writes.get_or_create(&of).observe(duration);
+        self.updates.get_or_create(&of).inc_by(updates as u64);
+        let failed = u64::from(!answered);
+        self.failed_writes.get_or_create(&of).inc_by(failed);
     }
 
     /// Counts the differences found on a switch.
@@ -399,8 +378,8 @@ mod tests {
     fn metrics_are_exported_by_name() {
         let metrics = Metrics::default();
         let begun = Instant::now();
-        metrics.writes_to("s1").written(begun, 7, true);
-        metrics.writes_to("s1").written(begun, 1, false);
+        metrics.written("s1", begun, 7, true);
+        metrics.written("s1", begun, 1, false);
         metrics.differed("s2", 3);
         metrics.created(begun, true);
         metrics.rerouted(Duration::from_millis(30), 2);

@@ -1,8 +1,10 @@
 //! Embedded switches in this process, with a controller.
 
 use std::net::SocketAddr;
+use std::slice;
 
-use ultima_controller::server::{self, Config, Handle};
+use ultima_api::client::READY_WAIT;
+use ultima_controller::server::{self, Config, Controller, Handle, JobRequestError, JobState};
 use ultima_planner::fabric;
 use ultima_planner::job::JobSpec;
 use ultima_switch::{Switch, SwitchConfig};
@@ -55,4 +57,12 @@ pub fn spec(name: &str, hosts: impl Iterator<Item = usize>) -> JobSpec {
         seed: Some(1),
         ..JobSpec::new(name, hosts.map(|number| format!("h{number}")))
     }
+}
+
+/// Creates a job, and waits until it is ready.
+pub async fn create(controller: &Controller, spec: &JobSpec) -> Result<JobState, JobRequestError> {
+    let created = controller.create_jobs(slice::from_ref(spec)).await;
+    let created = created.map_err(|refused| *refused.error)?;
+    let mut created = controller.until_ready(&created, READY_WAIT).await?;
+    Ok(created.pop().expect("as many as were asked for"))
 }

@@ -33,7 +33,7 @@ use super::owner::{Checks, Owner};
 use super::program;
 use super::session::{Mastership, Session};
 use super::unanswered::Unanswered;
-use crate::metrics::WriteMetrics;
+use crate::metrics::Metrics;
 
 /// The most entities of one read: more than all tables, groups and counters of a program have
 /// together.
@@ -96,7 +96,7 @@ pub struct SwitchClient {
     election_id: u128,
     rpc: P4RuntimeClient<Channel>,
     session: Arc<Session>,
-    writes: WriteMetrics,
+    metrics: Metrics,
     unanswered: Unanswered,
     limits: CallLimits,
     /// True if a call was abandoned because others waited.
@@ -187,7 +187,7 @@ impl SwitchClient {
                     election_id,
                     rpc,
                     session: Arc::new(session),
-                    writes: WriteMetrics::default(),
+                    metrics: Metrics::default(),
                     // `recording_unanswered` replaces it.
                     unanswered: Unanswered::new(CALL_TIMEOUT),
                     limits: CallLimits::default(),
@@ -224,8 +224,9 @@ impl SwitchClient {
     }
 
     /// Returns the client with its writes counted in these metrics.
-    pub fn measured(mut self, writes: WriteMetrics) -> Self {
-        self.writes = writes;
+    pub fn measured(mut self, metrics: Metrics) -> Self {
+        metrics.export_writes(&self.device.name);
+        self.metrics = metrics;
         self
     }
 
@@ -268,7 +269,7 @@ impl SwitchClient {
             election_id: self.election_id,
             rpc: self.rpc.clone(),
             session: Arc::clone(&self.session),
-            writes: self.writes.clone(),
+            metrics: self.metrics.clone(),
             unanswered: self.unanswered.clone(),
             limits,
             has_abandoned: AtomicBool::new(false),
@@ -401,7 +402,9 @@ impl SwitchClient {
         let answer = self
             .answered_unless(write_timeout, CALL_TIMEOUT, write)
             .await;
-        self.writes.written(begun, batch.len(), answer.is_ok());
+        let is_answered = answer.is_ok();
+        let switch = &self.device.name;
+        (self.metrics).written(switch, begun, batch.len(), is_answered);
         match answer {
             Ok(_) => BatchResult::Written,
             Err(RpcError::Status(status)) => match batch::outcomes(&status) {

@@ -1,28 +1,28 @@
 //! Checks of jobs: rounds of check packets between members, and the switches' counters meanwhile.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::{Duration, Instant};
 
 use futures_util::future::try_join_all;
 use ultima_api::Line;
 use ultima_api::v1::{CheckRound, Hop};
 use ultima_p4::names::counter;
-use ultima_p4runtime::names::Names;
-use ultima_p4runtime::v1::{Entity, entity};
 use ultima_planner::check::{
     Check, Counted, Diagnosis, End, Evidence, Finding, Findings, HopPosition, Mesh, Path,
     PathCount, PathSwitch, Port, Reports, diagnose, received, silent_paths, unreachable,
 };
 use ultima_planner::fabric::{HostId, SwitchId};
-use ultima_planner::job::{Job, Rank};
-use ultima_planner::plan::{Entity as Planned, SchemaError, SwitchPlan};
+use ultima_planner::job::{CounterIndex, Job, Rank};
+use ultima_planner::plan::{CounterCell, Entity, SchemaError, SwitchPlan};
 use ultima_planner::routing::Passage;
 use ultima_planner::target::PortNumber;
 use ultima_wire::{Check as CheckPayload, header_len};
 
 use super::controller::{Controller, JobState, PastCheck};
+use super::counters;
 use super::error::{JobRequestError, free_a_rank};
 use super::seats::Seat;
+use super::telemetry::read;
 
 /// Packets for each path: one may be lost by chance.
 const PACKETS: u32 = 3;
@@ -40,29 +40,11 @@ const MOST_EXAMINED: usize = 32;
 const IPV4_AND_UDP: usize = 20 + 8;
 
 /// The counters of a job's switches: the job's, and those of its ingress ports.
-type Counts = BTreeMap<SwitchId, SwitchCounts>;
+type Counts = BTreeMap<SwitchId, counters::Counted>;
 
 /// Switches that did not return their counters, and why. They are not asked again in the same
 /// check.
 type Away = BTreeMap<SwitchId, String>;
-
-#[derive(Clone, Debug, Default)]
-struct SwitchCounts {
-    job: Counted,
-    malformed: BTreeMap<u16, u64>,
-    unrouted: BTreeMap<u16, u64>,
-}
-
-impl SwitchCounts {
-    fn at(&self, port: u16) -> Counted {
-        let of = |counts: &BTreeMap<u16, u64>| counts.get(&port).copied().unwrap_or_default();
-        Counted {
-            malformed: of(&self.malformed),
-            unrouted: of(&self.unrouted),
-            ..self.job
-        }
-    }
-}
 
 /// The part of a job's plan that concerns its packets at one switch.
 #[derive(Clone, Debug, Default)]
@@ -349,7 +331,10 @@ fn steps<'a>(
                 label: switch.port_label(port),
             };
             let counted = match (before.get(&id), after.get(&id)) {
-                (Some(before), Some(after)) => Ok(after.at(in_port).since(&before.at(in_port))),
+                (Some(before), Some(after)) => {
+                    let counted = |cells| counted(cells, job.counter, in_port);
+                    Ok(counted(after).since(&counted(before)))
+                }
                 _ => Err(away
                     .get(&id)
                     .map_or("its counters were not read", String::as_str)),
@@ -372,22 +357,17 @@ async fn count(
     parts: &SwitchParts,
     away: &mut Away,
 ) -> Result<Counts, SchemaError> {
-    let names = controller.program().names();
     let asked = state.switches.iter().filter(|id| !away.contains_key(id));
     let answers = asked.map(|id| async {
-        let ports = parts.get(id).map(|it| &it.entrances);
-        let cells = cells(names, state.job.counter.0, ports.into_iter().flatten())?;
-        let read = match controller.client(*id) {
-            Ok(client) => client.read(cells).await.map_err(|error| error.to_string()),
-            Err(problem) => Err(problem),
-        };
-        Ok::<_, SchemaError>((*id, read))
+        let ports = parts.get(id).into_iter().flat_map(|it| &it.entrances);
+        let cells = cells(state.job.counter, ports);
+        Ok::<_, SchemaError>((*id, read(controller, *id, cells).await?))
     });
     let mut counted = Counts::new();
     for (id, answer) in try_join_all(answers).await? {
         match answer {
             Ok(read) => {
-                counted.insert(id, counts(names, &read));
+                counted.insert(id, read);
             }
             Err(problem) => {
                 away.insert(id, problem);
@@ -445,8 +425,8 @@ fn part_of(plan: &SwitchPlan) -> SwitchPart {
     let mut part = SwitchPart::default();
     for entity in plan.entities() {
         match entity {
-            Planned::Group(group) => part.replicas += group.replicas.len() as u64,
-            Planned::Source(source) => drop(part.entrances.insert(source.ingress.0)),
+            Entity::Group(group) => part.replicas += group.replicas.len() as u64,
+            Entity::Source(source) => drop(part.entrances.insert(source.ingress.0)),
             _ => {}
         }
     }
@@ -455,65 +435,36 @@ fn part_of(plan: &SwitchPlan) -> SwitchPart {
 
 /// The counter cells of a job, of unknown jobs, and of these ports.
 fn cells<'a>(
-    names: &Names,
-    index: u16,
+    index: CounterIndex,
     ports: impl Iterator<Item = &'a u16>,
-) -> Result<Vec<Entity>, SchemaError> {
-    let cell = |name, index: u16| -> Result<Entity, SchemaError> {
-        Ok(names.counter(name)?.cell(index.into())?.into())
+) -> impl Iterator<Item = CounterCell> {
+    let of_port = |port: &u16| {
+        let index = u32::from(*port);
+        [counter::MALFORMED, counter::UNROUTED].map(|counter| CounterCell { counter, index })
     };
-    let of_job = counter::BY_JOB.into_iter().map(|name| cell(name, index));
-    let unknown = std::iter::once(cell(counter::REJECTED, 0));
-    let of_ports = ports
-        .flat_map(|port| [counter::MALFORMED, counter::UNROUTED].map(|name| cell(name, *port)));
-    of_job.chain(unknown).chain(of_ports).collect()
+    let unknown = CounterCell {
+        counter: counter::REJECTED,
+        index: 0,
+    };
+    let cells = CounterCell::of_job(index).chain([unknown]);
+    cells.chain(ports.flat_map(of_port))
 }
 
-/// Interprets the cells that were read.
-fn counts(names: &Names, read: &[Entity]) -> SwitchCounts {
-    let mut cells: HashMap<&str, Vec<(i64, u64)>> = HashMap::new();
-    for entity in read {
-        let Some(entity::Entity::CounterEntry(entry)) = &entity.entity else {
-            continue;
-        };
-        if let Some(counter) = names.counters.by_id(entry.counter_id) {
-            let packets = entry.data.unwrap_or_default().packet_count;
-            let index = entry.index.unwrap_or_default().index;
-            // P4Runtime's counters are signed and never negative.
-            let packets = u64::try_from(packets).unwrap_or_default();
-            let counted = cells.entry(counter.name.as_str()).or_default();
-            counted.push((index, packets));
-        }
-    }
-    let of = |name: &str| cells.get(name).into_iter().flatten().copied();
-    let one = |name, wanted: fn(i64) -> bool| {
-        let mut cells = of(name);
-        cells
-            .find(|(index, _)| wanted(*index))
-            .map_or(0, |(_, packets)| packets)
-    };
-    let job = |name| one(name, |index| index != 0);
-    let ports = |name| {
-        of(name)
-            .filter_map(|(port, packets)| Some((u16::try_from(port).ok()?, packets)))
-            .collect()
-    };
+/// The counters of a job, and of the port where its packets arrive.
+fn counted(cells: &counters::Counted, CounterIndex(job): CounterIndex, port: u16) -> Counted {
+    let count = |counter, index| cells.at(counter, index).packets;
     // PROBEs take another path than the packets under test.
-    let reflected = job(counter::REFLECTED);
-    SwitchCounts {
-        job: Counted {
-            received: job(counter::RECEIVED).saturating_sub(reflected),
-            rejected: job(counter::REJECTED),
-            unknown_job: one(counter::REJECTED, |index| index == 0),
-            replicated: job(counter::REPLICATED),
-            unicast: job(counter::UNICAST),
-            delivered: job(counter::DELIVERED).saturating_sub(reflected),
-            own_copy: job(counter::OWN_COPY),
-            unknown_rank: job(counter::UNKNOWN_RANK),
-            malformed: 0,
-            unrouted: 0,
-        },
-        malformed: ports(counter::MALFORMED),
-        unrouted: ports(counter::UNROUTED),
+    let reflected = count(counter::REFLECTED, job);
+    Counted {
+        received: count(counter::RECEIVED, job).saturating_sub(reflected),
+        rejected: count(counter::REJECTED, job),
+        unknown_job: count(counter::REJECTED, 0),
+        replicated: count(counter::REPLICATED, job),
+        unicast: count(counter::UNICAST, job),
+        delivered: count(counter::DELIVERED, job).saturating_sub(reflected),
+        own_copy: count(counter::OWN_COPY, job),
+        unknown_rank: count(counter::UNKNOWN_RANK, job),
+        malformed: count(counter::MALFORMED, port),
+        unrouted: count(counter::UNROUTED, port),
     }
 }

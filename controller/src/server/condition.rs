@@ -22,9 +22,7 @@ pub struct Condition {
     down: Health,
     /// Elements that lose the packets sent into them.
     lossy: BTreeSet<Element>,
-    /// Host ports that are down. No path avoids them.
-    hosts_down: BTreeSet<SwitchPort>,
-    /// The last state in the event log of each element that is not up there.
+    /// The last state in the event log of each element that is not up there. No path avoids a host port that is down.
     logged: BTreeMap<Element, Logged>,
     /// The changes since the last call of [`take_changes`](Self::take_changes).
     changes: Vec<StateChange>,
@@ -103,7 +101,6 @@ impl Condition {
             seen: BTreeMap::new(),
             down: Health::default(),
             lossy: BTreeSet::new(),
-            hosts_down: BTreeSet::new(),
             logged: BTreeMap::new(),
             changes: Vec::new(),
         }
@@ -120,9 +117,7 @@ impl Condition {
         self.logged.clone_from(&logged);
         for (element, Logged { state, .. }) in logged {
             match (element, state) {
-                (Element::Port(port), _) if fabric.trunk_at(port).is_none() => {
-                    self.observe_host(port, false);
-                }
+                (Element::Port(port), _) if fabric.trunk_at(port).is_none() => {}
                 (Element::Trunk(_), _) | (_, State::Lossy) => self.mark_lossy(element, now),
                 _ => self.mark_down(element, now),
             }
@@ -156,18 +151,17 @@ impl Condition {
 
     /// Records that a host's port was seen up or down. Returns true if the observation is new.
     pub fn observe_host(&mut self, port: SwitchPort, is_up: bool) -> bool {
-        let (has_changed, state) = match is_up {
-            true => (self.hosts_down.remove(&port), State::Up),
-            false => (self.hosts_down.insert(port), State::Down),
+        let state = match is_up {
+            true => State::Up,
+            false => State::Down,
         };
-        self.log(Element::Port(port), state) || has_changed
+        self.log(Element::Port(port), state)
     }
 
     /// Since when a host's port is down, also under earlier leaders; none if it is up.
     pub fn host_down_since(&self, port: SwitchPort) -> Option<SystemTime> {
-        let is_down = self.hosts_down.contains(&port);
         let logged = self.logged.get(&Element::Port(port));
-        logged.filter(|_| is_down).map(|logged| logged.since)
+        logged.map(|logged| logged.since)
     }
 
     /// The problems of the ports at which a job's members are.

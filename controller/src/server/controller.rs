@@ -192,7 +192,6 @@ impl Controller {
             switch.disconnect("the controller is stopping".into());
         }
         self.events.end();
-        self.registry().end_waiting();
         self.sessions.clear();
     }
 

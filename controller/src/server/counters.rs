@@ -64,7 +64,8 @@ impl Cells {
 pub struct Counted(BTreeMap<CounterCell, api::Count>);
 
 impl Counted {
-    fn at(&self, counter: &'static str, index: u16) -> api::Count {
+    /// The count of one cell.
+    pub fn at(&self, counter: &'static str, index: u16) -> api::Count {
         let index = u32::from(index);
         let cell = CounterCell { counter, index };
         self.0.get(&cell).copied().unwrap_or_default()

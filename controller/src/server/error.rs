@@ -17,7 +17,7 @@ use ultima_planner::update::Untranslatable;
 use super::seats::Seat;
 use super::sessions::Mismatch;
 use crate::p4rt::{Cause, ConnectError, RpcError};
-use crate::store::{StoreError, Unfit};
+use crate::store::StoreError;
 
 /// The reason why a controller does not start.
 #[derive(Debug, thiserror::Error)]
@@ -66,30 +66,6 @@ pub enum ServeError {
     /// The initial state cannot be stored.
     #[error(transparent)]
     Keep(StoreError),
-}
-
-/// The reason why a stored job cannot be restored.
-#[derive(Debug, thiserror::Error)]
-#[allow(missing_docs)] // The messages say what the fields are.
-pub enum RestoreError {
-    /// The fabric lacks something that the job names.
-    #[error(transparent)]
-    Unfit(#[from] Unfit),
-    /// The fabric has no room for the job.
-    #[error(
-        "stored job {name} no longer fits the fabric: {refusal}; restore its capacity in the fabric file and restart, or delete the job"
-    )]
-    Refused { name: String, refusal: Box<Refusal> },
-}
-
-impl RestoreError {
-    /// The job's name.
-    pub fn job(&self) -> &str {
-        match self {
-            RestoreError::Unfit(Unfit::Host { job, .. } | Unfit::Value { job, .. }) => job,
-            RestoreError::Refused { name, .. } => name,
-        }
-    }
 }
 
 /// The reason why a switch is not in use by this controller.
@@ -208,29 +184,7 @@ impl BringUpError {
     }
 }
 
-/// The reason why an element of the fabric is not drained or undrained.
-#[derive(Debug, thiserror::Error)]
-#[allow(missing_docs)] // The messages say what the fields are.
-pub enum DrainError {
-    /// The fabric has no such element.
-    #[error(transparent)]
-    Unknown(#[from] UnknownElement),
-    /// A job cannot be rerouted.
-    #[error("{element} is unchanged: job {job} would have no room: {refusal}")]
-    NoRoom {
-        element: String,
-        job: String,
-        refusal: Box<Refusal>,
-    },
-    /// The change could not be stored.
-    #[error("the store has not confirmed the change: {0}")]
-    Store(#[from] StoreError),
-    /// The controller accepts no change now.
-    #[error(transparent)]
-    Refused(#[from] JobRequestError),
-}
-
-/// The reason why a request about a job is refused.
+/// The reason why a request about a job, or a drain, is refused.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)] // The messages say what the fields are.
 pub enum JobRequestError {
@@ -435,6 +389,19 @@ pub enum JobRequestError {
     /// The change could not be stored.
     #[error("job {name} {}: {error}", verdict(error))]
     Store { name: String, error: StoreError },
+    /// The fabric has no such element to drain.
+    #[error(transparent)]
+    UnknownElement(#[from] UnknownElement),
+    /// A job cannot be rerouted for a drain.
+    #[error("{element} is unchanged: job {job} would have no room: {refusal}")]
+    NoRoom {
+        element: String,
+        job: String,
+        refusal: Box<Refusal>,
+    },
+    /// A drain could not be stored.
+    #[error("the store has not confirmed the change: {0}")]
+    DrainNotStored(StoreError),
     /// The program lacks a counter.
     #[error(transparent)]
     Program(#[from] ultima_planner::plan::SchemaError),

@@ -3,7 +3,6 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::mem::discriminant;
-use std::slice;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -139,17 +138,6 @@ impl Drop for Reserved<'_> {
 }
 
 impl Controller {
-    /// Creates a job, and waits [for some time](READY_WAIT) until it is ready.
-    ///
-    /// # Errors
-    /// See [`JobRequestError`].
-    pub async fn create_job(&self, spec: &JobSpec) -> Result<JobState, JobRequestError> {
-        let created = self.create_jobs(slice::from_ref(spec)).await;
-        let created = created.map_err(|refused| *refused.error)?;
-        let mut created = self.until_ready(&created, READY_WAIT).await?;
-        Ok(created.pop().expect("as many as were asked for"))
-    }
-
     /// Creates several jobs, or none of them. Their switches get them later:
     /// [`until_ready`](Self::until_ready) waits for that. A job that was created by the same request
     /// before is not created again.
@@ -296,15 +284,6 @@ impl Controller {
                 Some(record) => Ok(self.state_of(&registry, record)),
                 None => Err(JobRequestError::Deleted { name }),
             });
-        states.collect()
-    }
-
-    /// All jobs, by id.
-    pub fn jobs(&self) -> Vec<JobState> {
-        let registry = self.registry();
-        let states = registry
-            .iter()
-            .map(|record| self.state_of(&registry, record));
         states.collect()
     }
 

@@ -65,7 +65,10 @@ impl Controller {
             let Some(wait) = wait else { break joining };
             let all = async { complete.wait_for(|complete| *complete).await.map(|_| ()) };
             let rest = wait.saturating_sub(begun.elapsed());
-            let waited = timeout(rest, all).await;
+            let waited = tokio::select! {
+                waited = timeout(rest, all) => waited,
+                () = self.stopped() => return Err(JobRequestError::Stopping),
+            };
             match waited {
                 Ok(Ok(())) => break joining,
                 Ok(Err(_)) => {

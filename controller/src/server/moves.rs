@@ -20,7 +20,7 @@ use ultima_planner::names::some_of;
 use self::progress::Progress;
 use super::changes::Reroute;
 use super::controller::Controller;
-use super::error::{DrainError, JobRequestError};
+use super::error::JobRequestError;
 use super::own_task::restarted;
 use super::registry::record::Wanted;
 use super::report::{record_drain, record_health, store_events};
@@ -58,7 +58,11 @@ impl Controller {
     /// # Errors
     /// The element is unknown, a job has no room elsewhere, or the change cannot be stored.
     #[tracing::instrument(name = "drain", skip_all, fields(element = name, drained = drained))]
-    pub async fn drain(self: &Arc<Self>, name: &str, drained: bool) -> Result<Drained, DrainError> {
+    pub async fn drain(
+        self: &Arc<Self>,
+        name: &str,
+        drained: bool,
+    ) -> Result<Drained, JobRequestError> {
         let known = self.fabric.element_named(name);
         let element = known.as_ref().ok().copied();
         let name = element.map_or_else(|| name.to_owned(), |element| self.fabric.name_of(element));
@@ -79,7 +83,8 @@ impl Controller {
             element: name.clone(),
             drained,
         };
-        self.journal.write(change).await?;
+        let stored = self.journal.write(change).await;
+        stored.map_err(JobRequestError::DrainNotStored)?;
         let mut pending = Vec::new();
         match element {
             Some(element) => {
@@ -103,12 +108,12 @@ impl Controller {
     }
 
     /// Refuses if a job would have no room in a fabric of this health.
-    fn has_room(&self, element: &str, health: Health) -> Result<(), DrainError> {
+    fn has_room(&self, element: &str, health: Health) -> Result<(), JobRequestError> {
         let registry = self.registry();
         let refit = registry.refit(&self.fabric, self.program().names(), health, self.is_sure());
         match registry.refused(&refit) {
             None => Ok(()),
-            Some((job, refusal)) => Err(DrainError::NoRoom {
+            Some((job, refusal)) => Err(JobRequestError::NoRoom {
                 element: element.to_owned(),
                 job: job.to_owned(),
                 refusal: Box::new(refusal.clone()),

@@ -1,14 +1,11 @@
 //! Notifications that something has happened to a job's members.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::sleep;
 use ultima_planner::job::JobId;
-
-use super::lock::lock;
 
 /// Pauses after a scan that has taken `took`. Every event of a member triggers a scan of its
 /// whole job, so a burst of events would otherwise trigger mostly useless scans.
@@ -19,24 +16,21 @@ pub async fn pause_after_scan(took: Duration) {
 /// Notifies listeners about jobs. A listener learns which jobs have changed, each once, however
 /// often. The state is one number for each job.
 #[derive(Debug, Default)]
-pub struct Notifier {
-    /// The number of all events.
-    count: watch::Sender<u64>,
-    last: Arc<Mutex<Last>>,
-}
+pub struct Notifier(watch::Sender<Events>);
 
-/// The last event of each job, by the id of one of its epochs.
+/// The events so far.
 #[derive(Debug, Default)]
-struct Last {
-    of: BTreeMap<JobId, u64>,
-    by_count: BTreeMap<u64, JobId>,
+struct Events {
+    /// The number of all events.
+    count: u64,
+    /// The number of each job's last event, by the id of one of its epochs.
+    last: BTreeMap<JobId, u64>,
 }
 
 /// A subscriber.
 #[derive(Debug)]
 pub struct Listener {
-    count: watch::Receiver<u64>,
-    last: Arc<Mutex<Last>>,
+    events: watch::Receiver<Events>,
     /// The last event that was delivered.
     heard: u64,
 }
@@ -44,58 +38,46 @@ pub struct Listener {
 impl Notifier {
     /// Records an event. Returns a unique number.
     pub fn notify(&self, job: JobId) -> u64 {
-        let mut last = lock(&self.last);
         let mut number = 0;
-        self.count.send_modify(|count| {
-            *count += 1;
-            number = *count;
+        self.0.send_modify(|events| {
+            events.count += 1;
+            number = events.count;
+            events.last.insert(job, number);
         });
-        if let Some(before) = last.of.insert(job, number) {
-            last.by_count.remove(&before);
-        }
-        last.by_count.insert(number, job);
         number
     }
 
     /// Subscribes to events from now on.
     pub fn listen(&self) -> Listener {
-        let count = self.count.subscribe();
-        let heard = *count.borrow();
-        Listener {
-            count,
-            last: Arc::clone(&self.last),
-            heard,
-        }
+        let events = self.0.subscribe();
+        let heard = events.borrow().count;
+        Listener { events, heard }
     }
 }
 
 impl Listener {
-    /// Waits for an event. Returns the jobs that have changed; none if the sender is gone.
+    /// Waits for an event. Returns the jobs that have changed, by id; none if the sender is gone.
     pub async fn next(&mut self) -> Option<Vec<JobId>> {
         let heard = self.heard;
-        let next = self.count.wait_for(|count| *count > heard).await;
-        drop(next.ok()?);
-        let last = lock(&self.last);
-        // A concurrent event waits for this lock.
-        let jobs: Vec<JobId> = last
-            .by_count
-            .range(heard + 1..)
-            .map(|(_, job)| *job)
-            .collect();
-        if let Some((count, _)) = last.by_count.last_key_value() {
-            self.heard = *count;
-        }
-        Some(jobs)
+        let events = self.events.wait_for(|events| events.count > heard).await;
+        let events = events.ok()?;
+        self.heard = events.count;
+        let changed = events.last.iter().filter(|(_, number)| **number > heard);
+        Some(changed.map(|(job, _)| *job).collect())
     }
 
     /// Waits for an event of one of these jobs. Returns false if the sender is gone.
     pub async fn next_of(&mut self, jobs: &[JobId]) -> bool {
-        while let Some(changed) = self.next().await {
-            if changed.iter().any(|job| jobs.contains(job)) {
-                return true;
-            }
-        }
-        false
+        let heard = self.heard;
+        let is_new = |events: &Events| {
+            let mut last = jobs.iter().filter_map(|job| events.last.get(job));
+            last.any(|number| *number > heard)
+        };
+        let Ok(events) = self.events.wait_for(is_new).await else {
+            return false;
+        };
+        self.heard = events.count;
+        true
     }
 }
 
@@ -118,7 +100,7 @@ mod tests {
         let numbers = [1, 2, 1, 1, 3].map(|job| notifier.notify(JobId(job)));
         assert!(numbers.is_sorted_by(|one, next| one < next));
         let heard = listener.next().now_or_never().flatten();
-        assert_eq!(heard, Some(vec![JobId(2), JobId(1), JobId(3)]));
+        assert_eq!(heard, Some(vec![JobId(1), JobId(2), JobId(3)]));
         assert_eq!(listener.next().now_or_never(), None);
         notifier.notify(JobId(2));
         assert_eq!(listener.next().now_or_never(), Some(Some(vec![JobId(2)])));

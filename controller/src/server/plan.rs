@@ -7,9 +7,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use ultima_api::v1 as api;
 use ultima_planner::fabric::damping::DampingConfig;
 use ultima_planner::fabric::{Fabric, SwitchId};
-use ultima_planner::job::{JobSpec, PolicyChange};
+use ultima_planner::job::JobSpec;
 use ultima_planner::ledger::{Fill, Ledger};
 use ultima_planner::plan;
 use ultima_planner::reconcile::{Diff, Held};
@@ -20,46 +21,10 @@ use super::controller::{Controller, JobState, state_alone};
 use super::error::{JobRequestError, ServeError};
 use super::jobs::policy_with;
 use super::membership::change::may_resize;
+use super::messages::{differences, job_of};
 use super::registry::Registry;
 use super::switch::Desired;
 use crate::store::Stored;
-
-/// New members of a job.
-#[derive(Clone, Debug)]
-pub struct Resize {
-    /// The job's name.
-    pub name: String,
-    /// The id that the job must have, if given.
-    pub number: Option<u32>,
-    /// The new members' hosts by name, in rank order.
-    pub members: Vec<String>,
-}
-
-/// The effect of a change.
-#[derive(Debug)]
-pub struct Forecast {
-    /// The jobs that would be updated, resized, created or kept, and the refused ones.
-    pub jobs: Vec<(String, Result<JobState, JobRequestError>)>,
-    /// The switches whose entries would change, and those that come or go, in the new fabric's
-    /// order.
-    pub switches: Vec<SwitchForecast>,
-}
-
-/// The effect of a change on a switch.
-#[derive(Debug)]
-pub struct SwitchForecast {
-    /// Its name.
-    pub switch: String,
-    /// True if the fabric has it now.
-    pub is_there: bool,
-    /// True if the planned fabric has it.
-    pub stays: bool,
-    /// The entries that would change: `held` is the present desired state, `wanted` the planned
-    /// one.
-    pub diff: Diff,
-    /// The present use of each resource, and the planned one.
-    pub fills: Vec<(u64, Fill)>,
-}
 
 /// The desired state and the resources, before or after a change.
 struct State<'a> {
@@ -81,12 +46,36 @@ impl State<'_> {
     }
 }
 
-/// Compares one switch, which has the first id in `now` and the second in `then`.
-fn forecast(
+/// The effect of a change on a job.
+fn planned_job(
+    fabric: &Fabric,
+    name: &str,
+    job: Result<JobState, JobRequestError>,
+) -> api::PlannedJob {
+    let name = name.to_owned();
+    match job {
+        Ok(state) => api::PlannedJob {
+            name,
+            job: Some(job_of(fabric, &state)),
+            ..api::PlannedJob::default()
+        },
+        Err(error) => api::PlannedJob {
+            name,
+            job: None,
+            refusal: error.to_string(),
+            refused_field: error.field(),
+            refused_code: error.code().into(),
+        },
+    }
+}
+
+/// The effect of a change on a switch, which has the first id in `now` and the second in `then`.
+fn planned_switch(
+    controller: &Controller,
     now: &State<'_>,
     then: &State<'_>,
     ids: (Option<SwitchId>, Option<SwitchId>),
-) -> Result<SwitchForecast, ServeError> {
+) -> Result<api::PlannedSwitch, ServeError> {
     let held = |state: &State<'_>, id: Option<SwitchId>| match id {
         Some(id) => state.held(id),
         None => Ok(Held::default()),
@@ -105,18 +94,22 @@ fn forecast(
     };
     let before = fills(now, ids.0)?;
     let used = |of: &str| before.iter().find(|fill| fill.of == of);
-    let fills = fills(then, ids.1)?.into_iter().map(|fill| {
-        let before = used(fill.of).map_or(0, |fill| fill.used);
-        (before, fill)
+    let fills = fills(then, ids.1)?.into_iter().map(|fill| api::Fill {
+        of: fill.of.to_owned(),
+        before: used(fill.of).map_or(0, |fill| fill.used),
+        after: fill.used,
+        limit: fill.limit,
     });
     let name = |state: &State<'_>, id: SwitchId| state.desired.fabric.switch(id).name.clone();
     let there = ids.0.map(|id| name(now, id));
-    Ok(SwitchForecast {
+    let problem = ids.0.and_then(|id| controller.client(id).err());
+    Ok(api::PlannedSwitch {
         is_there: ids.0.is_some(),
-        stays: ids.1.is_some(),
+        remaining: ids.1.is_some(),
         switch: there.or(ids.1.map(|id| name(then, id))).unwrap_or_default(),
-        diff,
+        differences: differences(&diff, controller.program().names()),
         fills: fills.collect(),
+        problem: problem.unwrap_or_default(),
     })
 }
 
@@ -128,10 +121,10 @@ fn forecast(
 pub fn plan_jobs(
     controller: &Controller,
     delete: &[String],
-    update: &[(String, PolicyChange)],
-    resize: &[Resize],
+    update: &[api::UpdateJobRequest],
+    resize: &[api::ResizeJobRequest],
     create: &[JobSpec],
-) -> Result<Forecast, PlanError> {
+) -> Result<api::PlanResponse, PlanError> {
     let (mut trial, before, wanted) = {
         let registry = controller.registry();
         (
@@ -154,16 +147,17 @@ pub fn plan_jobs(
         }
     }
     let mut jobs = Vec::new();
-    for (name, change) in update {
+    for request in update {
+        let name = &request.job;
         let policy = trial.named(name);
-        let policy = policy.and_then(|record| policy_with(&record.job, *change));
+        let policy = policy.and_then(|record| policy_with(&record.job, request.into()));
         let state = policy.and_then(|policy| {
             let epochs = trial.epochs_of(name);
             trial.set_policy(fabric, &epochs, policy);
             touched.extend(trial.plan_policy(&epochs));
             trial.named(name).map(state_alone)
         });
-        jobs.push((name.clone(), state));
+        jobs.push(planned_job(fabric, name, state));
     }
     let mut add = |trial: &mut Registry, name: &str, proposed: Result<_, JobRequestError>| {
         let state = proposed.map(|proposed| {
@@ -172,17 +166,14 @@ pub fn plan_jobs(
             let record = trial.add(job.id, None);
             state_alone(record.expect("it was reserved"))
         });
-        jobs.push((name.to_owned(), state));
+        jobs.push(planned_job(fabric, name, state));
     };
-    for Resize {
-        name,
-        number,
-        members,
-    } in resize
-    {
+    for request in resize {
+        let (name, members) = (&request.job, &request.members);
+        let number = (request.job_id > 0).then_some(request.job_id);
         let may = match delete.contains(name) {
             true => Err(controller.registry().no_job(name)),
-            false => may_resize(controller, &controller.registry(), name, *number, members),
+            false => may_resize(controller, &controller.registry(), name, number, members),
         };
         let next = may.and_then(|(job, hosts)| {
             // With an updated policy.
@@ -212,9 +203,9 @@ pub fn plan_jobs(
         state(wanted, &before),
         state(trial.wanted(), trial.ledger()),
     );
-    let of = |id| forecast(&now, &then, (Some(id), Some(id)));
+    let of = |id| planned_switch(controller, &now, &then, (Some(id), Some(id)));
     let switches = touched.into_iter().map(of);
-    Ok(Forecast {
+    Ok(api::PlanResponse {
         jobs,
         switches: switches.collect::<Result<_, _>>()?,
     })
@@ -249,7 +240,7 @@ pub fn plan_fabric(
     controller: &Controller,
     fabric: &Fabric,
     stored: &Stored,
-) -> Result<Forecast, PlanError> {
+) -> Result<api::PlanResponse, PlanError> {
     let registry = restored(controller, fabric, stored)?.trial();
     let (wanted, ledger) = {
         let registry = controller.registry();
@@ -277,19 +268,20 @@ pub fn plan_fabric(
             .is_none()
             .then_some((Some(id), None))
     });
-    let switches = comes.chain(goes).map(|ids| forecast(&now, &then, ids));
-    let switches: Vec<SwitchForecast> = switches.collect::<Result<_, _>>()?;
+    let of = |ids| planned_switch(controller, &now, &then, ids);
+    let switches = comes.chain(goes).map(of);
+    let switches = switches.collect::<Result<_, _>>()?;
     let jobs = registry.iter();
-    let jobs = jobs.map(|record| (record.job.name.clone(), Ok(state_alone(record))));
+    let jobs = jobs.map(|it| planned_job(fabric, &it.job.name, Ok(state_alone(it))));
     // Those that are on no switch now stay so.
     let now_unfit = controller.registry().stranded().clone();
     let unfit = (registry.stranded().iter())
         .filter(|(name, _)| !now_unfit.contains_key(*name))
         .map(|(name, it)| {
             let reason = it.reason.clone();
-            (name.clone(), Err(JobRequestError::Unfit { reason }))
+            planned_job(fabric, name, Err(JobRequestError::Unfit { reason }))
         });
-    Ok(Forecast {
+    Ok(api::PlanResponse {
         jobs: jobs.chain(unfit).collect(),
         switches,
     })

@@ -21,19 +21,16 @@ use ultima_planner::plan::{Entity, JobPlan};
 use ultima_planner::routing::Routes;
 
 use self::record::{PlanStatus, Record, Stage, Wanted};
-use super::error::{JobRequestError, RestoreError};
+use super::error::JobRequestError;
 use super::losses::{Losses, Report};
 use super::seats::{Attempt, Seat, Seats};
-use crate::store::{JobRecord, OriginRecord, SeatRecord, Stored};
+use crate::store::{JobRecord, OriginRecord, SeatRecord, Stored, Unfit};
 
 /// The routes, and all installed jobs.
 #[derive(Debug)]
 pub struct Registry {
     routes: Arc<Routes>,
     jobs: BTreeMap<JobId, Record>,
-    /// Changes in progress: from an epoch's id to the id of the epoch that follows. An id is reused
-    /// later, so it is removed when the change ends.
-    following: BTreeMap<JobId, JobId>,
     /// From a job's name to the ids of its epochs.
     epochs: HashMap<String, BTreeSet<JobId>>,
     ledger: Ledger,
@@ -58,7 +55,6 @@ impl Registry {
     pub fn new(fabric: &Fabric, routes: Routes) -> Self {
         Registry {
             jobs: BTreeMap::new(),
-            following: BTreeMap::new(),
             epochs: HashMap::new(),
             ledger: Ledger::new(fabric, &routes),
             routes: Arc::new(routes),
@@ -83,7 +79,6 @@ impl Registry {
         let mut trial = Registry {
             routes: Arc::clone(&self.routes),
             jobs: BTreeMap::new(),
-            following: BTreeMap::new(),
             epochs: HashMap::new(),
             ledger: self.ledger.clone(),
             timers: self.timers,
@@ -156,9 +151,6 @@ impl Registry {
         let id = plan_status.job.id;
         plan_status.degraded_from(plan_status.degraded_since);
         let is_coming = origin.as_ref().is_some_and(|origin| origin.first.is_none());
-        if let Some(origin) = &origin {
-            self.following.insert(origin.of, id);
-        }
         let record = Record {
             plan_status,
             planned_at: SystemTime::now(),
@@ -200,11 +192,11 @@ impl Registry {
     ) -> Self {
         let mut stranded = BTreeMap::new();
         let mut registry = loop {
-            let error = match Registry::restore(fabric, routes.clone(), names, &stored, timers) {
+            let restored = Registry::restore(fabric, routes.clone(), names, &stored, timers);
+            let (name, reason) = match restored {
                 Ok(registry) => break registry,
-                Err(error) => error,
+                Err(Unfit { job, reason }) => (job, reason),
             };
-            let (name, reason) = (error.job().to_owned(), error.to_string());
             let (records, rest) = stored.jobs.into_iter().partition(|job| job.name == name);
             stored.jobs = rest;
             stranded.insert(name, Stranded { records, reason });
@@ -236,7 +228,7 @@ impl Registry {
         names: &Names,
         stored: &Stored,
         timers: MemberTimers,
-    ) -> Result<Self, RestoreError> {
+    ) -> Result<Self, Unfit> {
         let mut registry = Registry {
             timers,
             ..Registry::new(fabric, routes)
@@ -247,9 +239,12 @@ impl Registry {
         let restored = registry
             .ledger
             .restore(fabric, &registry.routes, names, &jobs, last);
-        let restored = restored.map_err(|(at, refusal)| RestoreError::Refused {
-            name: jobs[at].name.clone(),
-            refusal: Box::new(refusal),
+        let restored = restored.map_err(|(at, refusal)| {
+            let job = jobs[at].name.clone();
+            let reason = format!(
+                "stored job {job} no longer fits the fabric: {refusal}; restore its capacity in the fabric file and restart, or delete the job"
+            );
+            Unfit { job, reason }
         })?;
         for (refitted, record) in restored.into_iter().zip(&stored.jobs) {
             let plan_status = PlanStatus::from(refitted);
@@ -289,7 +284,6 @@ impl Registry {
 
     /// Removes an epoch of a job. Members that wait for others receive an error.
     pub fn remove(&mut self, fabric: &Fabric, id: JobId) {
-        self.end_change(id);
         if let Some(record) = self.jobs.remove(&id) {
             let PlanStatus { job, plan, .. } = record.plan_status;
             if let Some(epochs) = self.epochs.get_mut(&job.name) {
@@ -337,11 +331,6 @@ impl Registry {
             }
         }
         switches
-    }
-
-    /// Ends the waits of all members for others to join.
-    pub fn end_waiting(&mut self) {
-        self.jobs.values_mut().for_each(|record| record.seats.end());
     }
 
     pub fn named(&self, name: &str) -> Result<&Record, JobRequestError> {

@@ -329,12 +329,6 @@ impl Seats {
         self.kept = self.kept.max(change);
     }
 
-    /// Ends all waits for others to join.
-    pub fn end(&mut self) {
-        let complete = self.is_complete();
-        self.complete = watch::Sender::new(complete);
-    }
-
     /// True if the member that made this attempt has the rank. No member makes attempt 0.
     pub fn is_held(&self, rank: Rank, attempt: Attempt) -> bool {
         let entry = self.seats.get(usize::from(rank.0));

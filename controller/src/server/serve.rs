@@ -30,7 +30,6 @@ use super::http_server::{Api, PROTOCOL};
 use super::journal::Lead;
 use super::leadership_service::LeadershipService;
 use super::listen::{self, Listener};
-use super::metrics::metrics_text;
 use super::report::store_last_events;
 use super::start::start;
 use crate::store::etcd::{self, Election, Leader};
@@ -262,12 +261,6 @@ impl Handle {
     /// The controller, for calls without gRPC.
     pub fn controller(&self) -> &Arc<Controller> {
         &self.controller
-    }
-
-    /// Returns a function for the present metrics as OpenMetrics text.
-    pub fn metrics(&self) -> impl Fn() -> String + Send + Sync + use<> {
-        let controller = Arc::clone(&self.controller);
-        move || metrics_text(&controller, None)
     }
 
     /// Stops serving and ends pending calls. The switches keep their entries.

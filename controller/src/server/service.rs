@@ -18,7 +18,6 @@ use ultima_planner::reconcile::Diff;
 use super::access::{Caller, caller};
 use super::check::check;
 use super::controller::{Controller, JobState};
-use super::error::DrainError;
 use super::jobs::JobsRefused;
 use super::membership::cancel::cancel_change;
 use super::membership::change::{Evictee, JOIN_WAIT, evict, resize_job};
@@ -35,7 +34,6 @@ use super::service_telemetry::{Watched, get_telemetry_message, watch_telemetry};
 use super::service_watch::{JobWatch, watch_job};
 use super::session::pass_on;
 use super::sessions::Attributes;
-use super::status::code_of;
 use super::streams;
 use super::telemetry::counters;
 
@@ -406,12 +404,7 @@ impl Control for ControlService {
         };
         let controller = Arc::clone(&self.controller);
         let set = to_the_end(async move { controller.drain(&request.element, drained).await });
-        let Drained { element, pending } = set.await?.map_err(|error| match &error {
-            DrainError::Unknown(_) => Status::not_found(error.to_string()),
-            DrainError::NoRoom { .. } => Status::resource_exhausted(error.to_string()),
-            DrainError::Store(why) => Status::new(code_of(why), error.to_string()),
-            DrainError::Refused(why) => Status::new(why.code(), error.to_string()),
-        })?;
+        let Drained { element, pending } = set.await??;
         let switch = |id| self.controller.fabric().switch(id).name.clone();
         let pending_switches = pending.into_iter().map(switch).collect();
         Ok(Response::new(api::SetAdminStateResponse {

@@ -5,13 +5,11 @@ use std::sync::Arc;
 use tonic::{Code, Response, Status};
 use ultima_api::v1 as api;
 use ultima_planner::fabric::{self, Fabric};
-use ultima_planner::job::PolicyChange;
-use ultima_planner::ledger::Fill;
 
 use super::controller::Controller;
-use super::error::{JobRequestError, ServeError};
-use super::messages::{differences, job_of, specs};
-use super::plan::{Forecast, PlanError, Resize, SwitchForecast, plan_fabric, plan_jobs};
+use super::error::ServeError;
+use super::messages::specs;
+use super::plan::{PlanError, plan_fabric, plan_jobs};
 use super::service::ControlService;
 use super::status::of_fabric;
 
@@ -20,21 +18,15 @@ impl ControlService {
         &self,
         request: api::PlanJobsRequest,
     ) -> Result<Response<api::PlanResponse>, Status> {
-        let create = specs(request.create).map_err(|refused| *refused.error)?;
-        let resize = |it: api::ResizeJobRequest| Resize {
-            name: it.job,
-            number: (it.job_id > 0).then_some(it.job_id),
-            members: it.members,
-        };
-        let resize: Vec<Resize> = request.resize.into_iter().map(resize).collect();
-        let update = request.update.iter().map(|it| (it.job.clone(), it.into()));
-        let update: Vec<(String, PolicyChange)> = update.collect();
-        let forecast =
-            self.forecast(move |it| Ok(plan_jobs(it, &request.delete, &update, &resize, &create)?));
-        let forecast = forecast.await?;
-        Ok(Response::new(
-            self.plan(self.controller.fabric(), &forecast),
-        ))
+        let api::PlanJobsRequest {
+            delete,
+            update,
+            resize,
+            create,
+        } = request;
+        let create = specs(create).map_err(|refused| *refused.error)?;
+        self.forecast(move |it| Ok(plan_jobs(it, &delete, &update, &resize, &create)?))
+            .await
     }
 
     pub(super) async fn plan_of_fabric(
@@ -43,68 +35,23 @@ impl ControlService {
     ) -> Result<Response<api::PlanResponse>, Status> {
         let stored = self.controller.stored().await;
         let stored = stored.map_err(|error| Status::internal(error.to_string()))?;
-        let forecast = self.forecast(move |it| {
+        self.forecast(move |it| {
             let fabric = fabric::sketch(&request.yaml, "yaml");
             let fabric = fabric.map_err(|error| Status::invalid_argument(error.to_string()))?;
-            let fabric = Arc::new(fabric);
-            let forecast = plan_fabric(it, &fabric, &stored);
-            let forecast = forecast.map_err(|error| of_fabric(&fabric, &error))?;
-            Ok((fabric, forecast))
-        });
-        let (fabric, forecast) = forecast.await?;
-        Ok(Response::new(self.plan(&fabric, &forecast)))
+            plan_fabric(it, &fabric, &stored).map_err(|error| of_fabric(&fabric, &error))
+        })
+        .await
     }
 
     /// Plans on a thread for blocking work: there may be many entities.
-    async fn forecast<T: Send + 'static>(
+    async fn forecast(
         &self,
-        plan: impl FnOnce(&Controller) -> Result<T, Status> + Send + 'static,
-    ) -> Result<T, Status> {
+        plan: impl FnOnce(&Controller) -> Result<api::PlanResponse, Status> + Send + 'static,
+    ) -> Result<Response<api::PlanResponse>, Status> {
         let controller = Arc::clone(&self.controller);
         let planned = tokio::task::spawn_blocking(move || plan(&controller)).await;
-        planned.map_err(|error| Status::internal(error.to_string()))?
-    }
-
-    /// Why the controller is not connected to one of its switches.
-    fn problem(&self, switch: &str) -> Option<String> {
-        let id = self.controller.fabric().switch_named(switch)?;
-        self.controller.client(id).err()
-    }
-
-    fn plan(&self, fabric: &Fabric, forecast: &Forecast) -> api::PlanResponse {
-        let jobs = forecast.jobs.iter().map(|(name, job)| api::PlannedJob {
-            name: name.clone(),
-            job: job.as_ref().ok().map(|state| job_of(fabric, state)),
-            refusal: job
-                .as_ref()
-                .err()
-                .map(ToString::to_string)
-                .unwrap_or_default(),
-            refused_field: job.as_ref().err().and_then(JobRequestError::field),
-            refused_code: job.as_ref().err().map_or(0, |error| error.code().into()),
-        });
-        let names = self.controller.program().names();
-        let switch = |it: &SwitchForecast| api::PlannedSwitch {
-            switch: it.switch.clone(),
-            is_there: it.is_there,
-            remaining: it.stays,
-            differences: differences(&it.diff, names),
-            fills: it.fills.iter().map(fill).collect(),
-            problem: self.problem(&it.switch).unwrap_or_default(),
-        };
-        api::PlanResponse {
-            jobs: jobs.collect(),
-            switches: forecast.switches.iter().map(switch).collect(),
-        }
-    }
-}
-
-fn fill((before, fill): &(u64, Fill)) -> api::Fill {
-    api::Fill {
-        of: fill.of.to_owned(),
-        before: *before,
-        after: fill.used,
-        limit: fill.limit,
+        let planned = planned.map_err(|error| Status::internal(error.to_string()))?;
+        planned.map(Response::new)
     }
 }
 

@@ -10,9 +10,7 @@ use ultima_api::v1::attend_response::Order as Message;
 use ultima_api::v1::{self as api, RoundReport};
 
 use super::controller::Controller;
-use super::membership::member_messages::{
-    ForMember, FromMember, is_sent, prepared, receive, waits_to_send,
-};
+use super::membership::member_messages::{ForMember, is_sent, prepared, receive, waits_to_send};
 use super::membership::preparation::Preparation;
 use super::message_room::InFlight;
 use super::sessions::{MemberId, Order};
@@ -95,23 +93,21 @@ pub async fn pass_on(
             left = departures.next(), if takes_orders => left,
             request = requests.message() => {
                 let Ok(Some(api::AttendRequest { event })) = request else { return };
-                let message = match event {
+                match event {
                     Some(Event::Report(report)) => {
                         if let Some((_, answer)) = asked.take_if(|(token, _)| *token == report.token) {
                             // The receiver may have timed out.
                             let _ = answer.send(report);
                         }
-                        continue;
                     }
-                    Some(Event::Pledge(it)) => FromMember::Prepared(it),
-                    Some(Event::Refusal(it)) => FromMember::Refusal(it),
-                    Some(Event::Suspects(it)) => FromMember::Suspects(it),
-                    Some(Event::Attendance(_)) | None => continue,
-                };
-                if matches!(message, FromMember::Prepared(_) | FromMember::Refusal(_)) {
-                    in_flight = None;
+                    Some(event) => {
+                        if matches!(event, Event::Pledge(_) | Event::Refusal(_)) {
+                            in_flight = None;
+                        }
+                        receive(controller, member, event);
+                    }
+                    None => {}
                 }
-                receive(controller, member, message);
                 continue;
             }
         };

@@ -14,7 +14,7 @@ use super::plan::PlanError;
 use crate::store::StoreError;
 use crate::store::etcd::EtcdError;
 
-pub(super) fn code_of(error: &StoreError) -> Code {
+fn code_of(error: &StoreError) -> Code {
     match error {
         StoreError::NotLeader
         | StoreError::Unknown
@@ -29,7 +29,7 @@ impl JobRequestError {
         use StoreError::{NotLeader, Unknown};
         match self {
             JobRequestError::NotLeader | JobRequestError::Stopping => true,
-            JobRequestError::Store { error, .. } => {
+            JobRequestError::Store { error, .. } | JobRequestError::DrainNotStored(error) => {
                 matches!(error, NotLeader | Unknown)
             }
             _ => false,
@@ -45,7 +45,8 @@ impl JobRequestError {
             JobRequestError::NoJob { .. }
             | JobRequestError::NoHost { .. }
             | JobRequestError::NoRank { .. }
-            | JobRequestError::NotAMember { .. } => Code::NotFound,
+            | JobRequestError::NotAMember { .. }
+            | JobRequestError::UnknownElement(_) => Code::NotFound,
             JobRequestError::NotThatMember { .. } | JobRequestError::KeyInPlainText { .. } => {
                 Code::PermissionDenied
             }
@@ -61,6 +62,7 @@ impl JobRequestError {
             JobRequestError::OverEpoch { .. } => Code::OutOfRange,
             JobRequestError::TooManyToCheck { .. }
             | JobRequestError::TooManyWait { .. }
+            | JobRequestError::NoRoom { .. }
             | JobRequestError::Quota { .. } => Code::ResourceExhausted,
             JobRequestError::Refused { refusal, .. } => match refusal.kind {
                 RefusalKind::NoRoom => Code::ResourceExhausted,
@@ -83,7 +85,9 @@ impl JobRequestError {
             | JobRequestError::Program(_) => Code::FailedPrecondition,
             JobRequestError::Missing { .. } => Code::DeadlineExceeded,
             JobRequestError::Settings { .. } => Code::InvalidArgument,
-            JobRequestError::Store { error, .. } => code_of(error),
+            JobRequestError::Store { error, .. } | JobRequestError::DrainNotStored(error) => {
+                code_of(error)
+            }
             JobRequestError::Deleted { .. } => Code::Aborted,
         }
     }

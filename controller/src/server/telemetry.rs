@@ -178,7 +178,7 @@ fn peer_of(controller: &Controller, port: SwitchPort) -> String {
 }
 
 /// Reads counter cells from a switch, or returns why that failed.
-async fn read(
+pub async fn read(
     controller: &Controller,
     id: SwitchId,
     cells: impl Iterator<Item = CounterCell>,

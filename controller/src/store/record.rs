@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 use ultima_planner::fabric::{Fabric, SwitchId, SwitchPort, TrunkId};
 use ultima_planner::job::{
-    CounterIndex, Epoch, GroupId, Job, JobId, JobPolicy, Member, Multicast, PolicyChange, Refusal,
+    CounterIndex, Epoch, GroupId, Job, JobId, JobPolicy, Member, Multicast, PolicyChange,
     ShareIndex, SourceIndex,
 };
 use ultima_planner::ledger::{self, Reserved};
@@ -104,27 +104,13 @@ pub struct ShareRecord {
     pub index: u16,
 }
 
-/// Reason why a stored job does not fit the fabric.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unfit {
-    /// The host of a member is not in the fabric.
-    #[error(
-        "job {job}: its host {host} is not in the fabric; put the host back and restart, or delete the job"
-    )]
-    Host {
-        /// The job's name.
-        job: String,
-        /// The host's name.
-        host: String,
-    },
-    /// A stored value is invalid.
-    #[error("job {job}: the stored record is invalid: {what}; delete the job")]
-    Value {
-        /// The job's name.
-        job: String,
-        /// The problem.
-        what: String,
-    },
+/// The reason why a stored job does not fit the fabric.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unfit {
+    /// The job's name.
+    pub job: String,
+    /// The reason, on one line.
+    pub reason: String,
 }
 
 /// Finds a switch's port by name and number, if the fabric has the switch.
@@ -254,10 +240,17 @@ impl JobRecord {
     /// # Errors
     /// A member's host is not in the fabric, or a value is invalid.
     pub fn job(&self, fabric: &Fabric) -> Result<Job, Unfit> {
+        let name = &self.name;
+        let unfit = |reason| Unfit {
+            job: name.clone(),
+            reason,
+        };
         let member = |record: &MemberRecord| {
-            let host = fabric.host_named(&record.host).ok_or_else(|| Unfit::Host {
-                job: self.name.clone(),
-                host: record.host.clone(),
+            let host = fabric.host_named(&record.host).ok_or_else(|| {
+                unfit(format!(
+                    "job {name}: its host {} is not in the fabric; put the host back and restart, or delete the job",
+                    record.host
+                ))
             })?;
             Ok(Member {
                 host,
@@ -267,10 +260,6 @@ impl JobRecord {
         let share = |record: &ShareRecord| {
             let at = port_named(fabric, &record.switch, record.port)?;
             Some((at, ShareIndex(record.index)))
-        };
-        let unfit = |problem: Refusal| Unfit::Value {
-            job: self.name.clone(),
-            what: problem.to_string(),
         };
         let policy = JobPolicy::default().with(PolicyChange {
             loss_threshold: Some(self.loss_threshold),
@@ -290,7 +279,11 @@ impl JobRecord {
             seed: self.seed,
             counter: CounterIndex(self.counter),
             multicast,
-            policy: policy.map_err(unfit)?,
+            policy: policy.map_err(|problem| {
+                unfit(format!(
+                    "job {name}: the stored record is invalid: {problem}; delete the job"
+                ))
+            })?,
             created_at: self.created_at,
             request: self.request,
             uid: self.uid(),

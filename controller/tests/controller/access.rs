@@ -4,16 +4,13 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use http_body_util::BodyExt as _;
 use prost::Message;
 use prost_types::FileDescriptorSet;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
 use tempfile::TempDir;
-use tonic::body::Body;
 use tonic::client::Grpc;
-use tonic::codegen::Service;
+use tonic::codegen::http::StatusCode;
 use tonic::codegen::http::uri::PathAndQuery;
-use tonic::codegen::http::{self, StatusCode};
 use tonic::{Code, Request, Status};
 use tonic_prost::ProstCodec;
 use ultima_api::address::Listen;
@@ -29,6 +26,7 @@ use crate::chaos::ChaosSwitch;
 use crate::group;
 use crate::target::Target;
 use crate::test_agents;
+use crate::testbed::metrics;
 
 /// An authority and the files of its certificates.
 struct Authority {
@@ -488,16 +486,8 @@ async fn metrics_are_for_operators_and_viewers() {
         (Role::Controller, StatusCode::FORBIDDEN),
     ] {
         let tls = authority.holder(role, "h1");
-        let endpoint = client::endpoint(&address, Some(&tls)).unwrap();
-        let mut channel = endpoint.connect().await.unwrap();
-        std::future::poll_fn(|context| Service::poll_ready(&mut channel, context))
-            .await
-            .unwrap();
-        let request = http::Request::get("/metrics").body(Body::empty()).unwrap();
-        let answer = channel.call(request).await.unwrap();
-        assert_eq!(answer.status(), expected, "{role}");
-        let bytes = answer.into_body().collect().await.unwrap().to_bytes();
-        let text = String::from_utf8(bytes.to_vec()).unwrap();
+        let (status, text) = metrics(&address, Some(&tls)).await;
+        assert_eq!(status, expected, "{role}");
         let is_answered = text.contains("ultima_controller_");
         assert_eq!(is_answered, expected == StatusCode::OK, "{role}: {text}");
         assert_eq!(

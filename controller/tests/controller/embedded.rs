@@ -24,7 +24,7 @@ use ultima_testing::etcd::Etcd;
 use crate::chaos::wire::Wire;
 use crate::group;
 use crate::target::{Target, on_each_target};
-use crate::testbed::until;
+use crate::testbed::{create, until};
 
 on_each_target!(
     the_switch_holds_exactly_what_is_planned,
@@ -133,7 +133,7 @@ async fn the_switch_holds_exactly_what_is_planned(target: Target) {
     let base = plan::of_fabric(&fabric, &routes(&fabric), SwitchId(0));
     assert_eq!(read_all(target, &switch).await, expected(target, &base));
 
-    let state = handle.controller().create_job(&spec()).await.unwrap();
+    let state = create(handle.controller(), &spec()).await.unwrap();
     let routes = routes(&fabric);
     let program = target.program();
     let ledger = Ledger::new(&fabric, &routes);
@@ -163,12 +163,12 @@ async fn the_switch_holds_exactly_what_is_planned(target: Target) {
 
 async fn a_new_controller_removes_old_entries(target: Target) {
     let (switch, fabric, handle) = start(target).await;
-    handle.controller().create_job(&spec()).await.unwrap();
+    create(handle.controller(), &spec()).await.unwrap();
     handle.stop().await;
     let handle = server::serve(config(target, &fabric)).await.unwrap();
     let base = plan::of_fabric(&fabric, &routes(&fabric), SwitchId(0));
     assert_eq!(read_all(target, &switch).await, expected(target, &base));
-    handle.controller().create_job(&spec()).await.unwrap();
+    create(handle.controller(), &spec()).await.unwrap();
 }
 
 /// The switch, as another client of its P4Runtime server names it.

@@ -33,7 +33,7 @@ use ultima_planner::membership::Eviction;
 use crate::chaos::{ChaosSwitch, Fault};
 use crate::target::Target;
 use crate::test_agents::{self, TestAgents};
-use crate::testbed::{until, until_event};
+use crate::testbed::{metrics, until, until_event};
 
 const TWO: &str = include_str!("../../../topologies/two-switches.yaml");
 const WAIT: Duration = Duration::from_secs(60);
@@ -679,7 +679,8 @@ async fn an_operator_can_cancel_a_pending_change() {
     assert_eq!(too_long.0, Code::InvalidArgument, "{}", too_long.1);
     let mut watch = site.client.watch_job("train").await.unwrap();
     site.resize(&["h1", "h2", "h3"], day).await.unwrap();
-    let metrics = site.handle.as_ref().unwrap().metrics()();
+    let address = site.handle.as_ref().unwrap().address().to_string();
+    let (_, metrics) = metrics(&address, None).await;
     let under_way = "ultima_controller_changes_under_way 1";
     assert!(metrics.lines().any(|it| it == under_way), "{metrics}");
     let in_the_way = refusal(site.client.evict("train", Named::Rank(0), "").await);

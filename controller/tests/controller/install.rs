@@ -14,7 +14,7 @@ use crate::batches::client;
 use crate::chaos::{Call, ChaosSwitch, Fault};
 use crate::several::several;
 use crate::target::{Target, on_each_target};
-use crate::testbed::until;
+use crate::testbed::{create, until};
 
 on_each_target!(
     jobs_divide_a_trunks_rate,
@@ -115,9 +115,9 @@ async fn jobs_divide_a_trunks_rate(target: Target) {
         }
     };
     both(&[TRUNK]);
-    controller.create_job(&across("one", 1)).await.unwrap();
+    create(controller, &across("one", 1)).await.unwrap();
     both(&[TRUNK]);
-    controller.create_job(&across("two", 4)).await.unwrap();
+    create(controller, &across("two", 4)).await.unwrap();
     both(&[TRUNK / 5, TRUNK / 5 * 4, TRUNK]);
 
     // A restarted switch gets all rates again.
@@ -125,7 +125,7 @@ async fn jobs_divide_a_trunks_rate(target: Target) {
     switches[0].reboot();
     back(&handle, &switches[0], clients).await;
     both(&[TRUNK / 5, TRUNK / 5 * 4, TRUNK]);
-    controller.create_job(&across("three", 5)).await.unwrap();
+    create(controller, &across("three", 5)).await.unwrap();
     both(&[TRUNK / 10, TRUNK / 10 * 4, TRUNK / 2, TRUNK]);
 
     controller.delete_job("two").await.unwrap();
@@ -140,7 +140,7 @@ async fn a_failed_write_leaves_right_rates() {
     let (switches, handle) = start_with_two().await;
     let updates = switches[1].updates();
     let three = across("three", 1);
-    handle.controller().create_job(&three).await.unwrap();
+    create(handle.controller(), &three).await.unwrap();
     let updates = switches[1].updates() - updates;
     let with_three = switches.each_ref().map(rates);
     handle.stop().await;
@@ -155,7 +155,7 @@ async fn a_failed_write_leaves_right_rates() {
             let before = switches.each_ref().map(ChaosSwitch::meters);
             for nth in some_of(part) {
                 switches[1].fail_at(nth, fault);
-                let created = controller.create_job(three).await.unwrap();
+                let created = create(controller, three).await.unwrap();
                 assert!(created.status.unwrap().is_ready);
                 assert_eq!(switches[1].armed(), 0, "{fault:?} at update {nth}");
                 let now = switches.each_ref().map(rates);
@@ -228,7 +228,7 @@ async fn a_policy_changes_in_place() {
 async fn start_with_two() -> ([ChaosSwitch; 2], Handle) {
     let (switches, handle) = start_rated(Target::of_run()).await;
     for name in ["one", "two"] {
-        let created = handle.controller().create_job(&across(name, 1)).await;
+        let created = create(handle.controller(), &across(name, 1)).await;
         created.unwrap();
     }
     (switches, handle)
@@ -241,8 +241,8 @@ async fn rates_are_right_when_a_switch_reconnects() {
     let controller = handle.controller();
     let alone = switches.each_ref().map(ChaosSwitch::meters);
     for restarted in [false, true] {
-        controller.create_job(&across("one", 1)).await.unwrap();
-        controller.create_job(&across("two", 1)).await.unwrap();
+        create(controller, &across("one", 1)).await.unwrap();
+        create(controller, &across("two", 1)).await.unwrap();
         assert_ne!(switches.each_ref().map(ChaosSwitch::meters), alone);
         let clients = switches[0].streams();
         match restarted {
@@ -291,11 +291,7 @@ async fn a_job_is_installed_and_removed_completely(target: Target) {
         "a route and a neighbor per host; the session and the digest that report losses"
     );
 
-    handle
-        .controller()
-        .create_job(&spec("train"))
-        .await
-        .unwrap();
+    create(handle.controller(), &spec("train")).await.unwrap();
     // s1 has 3 of the 5 ranks: group, 3 replicas, 5 destinations, job, 5 sources; shares of 2 host ports and of the
     // trunk. s2 has 2 ranks.
     assert_eq!(
@@ -312,7 +308,7 @@ async fn a_rejected_update_is_repeated(target: Target) {
     let controller = handle.controller();
     let base = switches.each_ref().map(ChaosSwitch::held);
     let before = switches[1].updates();
-    controller.create_job(&spec("train")).await.unwrap();
+    create(controller, &spec("train")).await.unwrap();
     let updates = switches[1].updates() - before;
     let sizes = switches.each_ref().map(|switch| switch.held().len());
     controller.delete_job("train").await.unwrap();
@@ -320,7 +316,7 @@ async fn a_rejected_update_is_repeated(target: Target) {
 
     for nth in some_of(0..updates) {
         switches[1].fail_at(nth, Fault::Refuse);
-        let created = controller.create_job(&spec("train")).await.unwrap();
+        let created = create(controller, &spec("train")).await.unwrap();
         let status = created.status.unwrap();
         assert_eq!((status.is_ready, status.conditions), (true, Vec::new()));
         assert_eq!(switches[1].armed(), 0);
@@ -372,7 +368,7 @@ async fn a_switch_that_refuses_delays_only_its_jobs() {
         members: ["h1", "h2"].map(String::from).to_vec(),
         ..spec("near")
     };
-    let created = controller.create_job(&near).await.unwrap();
+    let created = create(controller, &near).await.unwrap();
     assert!(created.status.unwrap().is_ready);
     assert_eq!(controller.delete_job("near").await.unwrap(), []);
 
@@ -391,8 +387,8 @@ async fn a_repeated_request_is_the_same_job() {
         request,
         ..spec("train")
     };
-    let created = controller.create_job(&keyed(5)).await.unwrap();
-    let again = controller.create_job(&keyed(5)).await.unwrap();
+    let created = create(controller, &keyed(5)).await.unwrap();
+    let again = create(controller, &keyed(5)).await.unwrap();
     assert_eq!(created.job, again.job);
     // A repeated request may come after an update.
     let change = PolicyChange {
@@ -400,7 +396,7 @@ async fn a_repeated_request_is_the_same_job() {
         ..PolicyChange::default()
     };
     let updated = controller.update_job("train", change).await.unwrap();
-    let again = controller.create_job(&keyed(5)).await.unwrap();
+    let again = create(controller, &keyed(5)).await.unwrap();
     assert_eq!(updated.job, again.job);
     let others = [
         (keyed(6), "job train already exists"),
@@ -414,11 +410,11 @@ async fn a_repeated_request_is_the_same_job() {
         ),
     ];
     for (other, says) in others {
-        let refused = controller.create_job(&other).await.unwrap_err();
+        let refused = create(controller, &other).await.unwrap_err();
         assert!(refused.to_string().starts_with(says), "{refused}");
     }
     controller.delete_job("train").await.unwrap();
-    let created = controller.create_job(&keyed(5)).await.unwrap();
+    let created = create(controller, &keyed(5)).await.unwrap();
     assert_ne!(created.job.id, again.job.id);
 }
 
@@ -426,7 +422,7 @@ async fn a_repeated_request_is_the_same_job() {
 async fn a_write_is_repeated_after_a_broken_connection() {
     let (switches, handle) = start(Target::of_run()).await;
     let before = switches[0].updates();
-    let created = handle.controller().create_job(&spec("train")).await;
+    let created = create(handle.controller(), &spec("train")).await;
     created.unwrap();
     let updates = switches[0].updates() - before;
     let sizes = switches.each_ref().map(|switch| switch.held().len());
@@ -441,7 +437,7 @@ async fn a_write_is_repeated_after_a_broken_connection() {
             let base = switches.each_ref().map(ChaosSwitch::held);
             for nth in some_of(part) {
                 switches[0].fail_at(nth, fault);
-                let created = controller.create_job(&spec("train")).await.unwrap();
+                let created = create(controller, &spec("train")).await.unwrap();
                 assert!(created.status.unwrap().is_ready);
                 let held = switches.each_ref().map(|switch| switch.held().len());
                 assert_eq!(held, sizes, "{fault:?} at update {nth}");
@@ -482,7 +478,7 @@ async fn foreign_entries_in_a_jobs_place_are_replaced() {
         };
         let handle = server::serve(config).await.unwrap();
         let controller = handle.controller();
-        controller.create_job(&spec("train")).await.unwrap();
+        create(controller, &spec("train")).await.unwrap();
         let admitted = switches[1].held();
         controller.delete_job("train").await.unwrap();
         let base = switches.each_ref().map(ChaosSwitch::held);
@@ -497,7 +493,7 @@ async fn foreign_entries_in_a_jobs_place_are_replaced() {
             .find(|(key, entity)| !base[1].contains_key(key) && is_group(entity))
             .unwrap();
         switches[1].state().held.insert(theirs.0.clone(), theirs.1);
-        let created = controller.create_job(&spec("train")).await.unwrap();
+        let created = create(controller, &spec("train")).await.unwrap();
         assert!(created.status.unwrap().is_ready);
         controller.delete_job("train").await.unwrap();
         assert_eq!(switches.each_ref().map(ChaosSwitch::held), base);
@@ -516,7 +512,7 @@ async fn an_empty_switch_is_filled_even_without_repairs() {
     };
     let handle = server::serve(config).await.unwrap();
     let job = spec("train");
-    handle.controller().create_job(&job).await.unwrap();
+    create(handle.controller(), &job).await.unwrap();
     let whole = switches[1].held();
     switches[1].state().held.clear();
     switches[1].cut();
@@ -527,11 +523,7 @@ async fn an_empty_switch_is_filled_even_without_repairs() {
 
 async fn a_restarted_switch_gets_all_entries_again(target: Target) {
     let (switches, handle) = start(target).await;
-    handle
-        .controller()
-        .create_job(&spec("train"))
-        .await
-        .unwrap();
+    create(handle.controller(), &spec("train")).await.unwrap();
     let whole = switches.each_ref().map(ChaosSwitch::held);
     switches[1].reboot();
     while switches[1].held() != whole[1] {
@@ -545,11 +537,7 @@ async fn a_restarted_switch_gets_all_entries_again(target: Target) {
 #[tokio::test]
 async fn a_reconnected_switch_is_not_written_again() {
     let (switches, handle) = start(Target::of_run()).await;
-    handle
-        .controller()
-        .create_job(&spec("train"))
-        .await
-        .unwrap();
+    create(handle.controller(), &spec("train")).await.unwrap();
     let updates = switches[0].updates();
     switches[0].cut();
     while switches[0].streams() < 2 {
@@ -569,11 +557,7 @@ async fn a_restarted_controller_writes_only_differences(target: Target) {
     let handle = serve(target, &switches).await;
     assert_eq!(switches.each_ref().map(ChaosSwitch::updates), updates);
 
-    handle
-        .controller()
-        .create_job(&spec("train"))
-        .await
-        .unwrap();
+    create(handle.controller(), &spec("train")).await.unwrap();
     let whole = switches.each_ref().map(ChaosSwitch::held);
     handle.stop().await;
     let updates = switches.each_ref().map(ChaosSwitch::updates);
@@ -583,21 +567,13 @@ async fn a_restarted_controller_writes_only_differences(target: Target) {
         let stale = whole[at].len() - base[at].len();
         assert_eq!(switches[at].updates() - updates[at], stale, "one each");
     }
-    handle
-        .controller()
-        .create_job(&spec("train"))
-        .await
-        .unwrap();
+    create(handle.controller(), &spec("train")).await.unwrap();
 }
 
 /// The switch keeps its groups, as BMv2 does.
 async fn a_pipeline_of_another_version_is_replaced(target: Target) {
     let (switches, handle) = start(target).await;
-    handle
-        .controller()
-        .create_job(&spec("train"))
-        .await
-        .unwrap();
+    create(handle.controller(), &spec("train")).await.unwrap();
     let whole = switches.each_ref().map(ChaosSwitch::held);
     {
         let mut state = switches[1].state();
@@ -620,7 +596,7 @@ async fn a_pipeline_of_another_version_is_replaced(target: Target) {
 async fn each_foreign_change_is_reported_and_repaired_with_one_update(target: Target) {
     let (switches, handle) = start(target).await;
     let controller = handle.controller();
-    controller.create_job(&spec("train")).await.unwrap();
+    create(controller, &spec("train")).await.unwrap();
     let whole = switches[0].held();
     let all = || async {
         let audit = controller.audit(false).await;
@@ -695,7 +671,7 @@ async fn foreign_changes_are_repaired_only_with_repairs() {
         };
         let handle = server::serve(config).await.unwrap();
         let controller = handle.controller();
-        controller.create_job(&spec("train")).await.unwrap();
+        create(controller, &spec("train")).await.unwrap();
         let switch = &switches[0];
         let whole = switch.held();
         let keys: Vec<Vec<u8>> = whole.keys().cloned().collect();
@@ -745,11 +721,7 @@ async fn switches_are_audited_periodically() {
         ..Target::of_run().config(fabric_on(Target::of_run(), &switches))
     };
     let handle = server::serve(config).await.unwrap();
-    handle
-        .controller()
-        .create_job(&spec("train"))
-        .await
-        .unwrap();
+    create(handle.controller(), &spec("train")).await.unwrap();
     let whole = switches[0].held();
     switches[0].state().held.pop_first().unwrap();
     while switches[0].held() != whole {
@@ -777,11 +749,7 @@ async fn a_second_controller_is_rejected() {
             "switch s1 at {s1} has another primary: the election id is in use; stop the other controller first"
         )
     );
-    handle
-        .controller()
-        .create_job(&spec("train"))
-        .await
-        .unwrap();
+    create(handle.controller(), &spec("train")).await.unwrap();
 }
 
 #[tokio::test]

@@ -13,7 +13,7 @@ use ultima_planner::job::JobSpec;
 
 use crate::chaos::{Call, ChaosSwitch, Fault};
 use crate::target::{Target, on_each_target};
-use crate::testbed::{creation_plan, until};
+use crate::testbed::{create, creation_plan, until};
 
 const TWO: &str = include_str!("../../../topologies/two-switches.yaml");
 
@@ -175,19 +175,19 @@ async fn a_request_that_is_repeated_after_a_restart_is_the_same_job() {
         request,
         ..spec("train")
     };
-    let created = handle.controller().create_job(&keyed(5)).await.unwrap();
+    let created = create(handle.controller(), &keyed(5)).await.unwrap();
     handle.stop().await;
     let handle = serve(&text, &state).await.unwrap();
     let controller = handle.controller();
-    let again = controller.create_job(&keyed(5)).await.unwrap();
+    let again = create(controller, &keyed(5)).await.unwrap();
     assert_eq!(created.job, again.job);
-    let other = controller.create_job(&keyed(6)).await.unwrap_err();
+    let other = create(controller, &keyed(6)).await.unwrap_err();
     let refused = other.to_string();
     assert!(refused.starts_with("job train already exists"), "{refused}");
     assert_eq!(client(&handle).await.jobs().await.unwrap().len(), 1);
     // A job of the same name and key is another job if the first one was deleted.
     controller.delete_job("train").await.unwrap();
-    let next = controller.create_job(&keyed(5)).await.unwrap();
+    let next = create(controller, &keyed(5)).await.unwrap();
     assert_ne!(created.job.uid, next.job.uid);
 }
 
@@ -530,7 +530,7 @@ async fn pending_requests_change_nothing_after_a_stop() {
     assert!(waiting.await.unwrap().is_err());
 
     let stopping = "the controller is stopping; try again when it is back";
-    let error = controller.create_job(&spec("other")).await.unwrap_err();
+    let error = create(&controller, &spec("other")).await.unwrap_err();
     assert_eq!(error.to_string(), stopping);
     let error = controller.delete_job("train").await.unwrap_err();
     assert_eq!(error.to_string(), stopping);

@@ -15,7 +15,7 @@ use ultima_testing::etcd::Etcd;
 use crate::chaos::wire::Wire;
 use crate::group::{self, LEASE, Testbed, is_standby, names};
 use crate::test_agents;
-use crate::testbed::{TIMERS, until};
+use crate::testbed::{TIMERS, create, until};
 
 /// The standby knows everything that was committed, and writes nothing to switches.
 #[tokio::test]
@@ -294,7 +294,7 @@ async fn a_partitioned_leader_commits_nothing() {
         testbed.partition_from_etcd(0, swallow);
         let parted = Instant::now();
         let asked = tokio::spawn(async move {
-            let refused = controller.create_job(&group::spec("late")).await;
+            let refused = create(&controller, &group::spec("late")).await;
             (refused, controller)
         });
         let led = async {
@@ -323,7 +323,7 @@ async fn a_partitioned_leader_commits_nothing() {
         let held = testbed.held();
         // A request that still holds the old leader's `Controller` changes nothing.
         for refused in [
-            controller.create_job(&group::spec("late")).await.map(drop),
+            create(&controller, &group::spec("late")).await.map(drop),
             controller.delete_job("before").await.map(drop),
             controller.join("before", "h1", 0, None).await.map(drop),
         ] {
@@ -366,7 +366,7 @@ async fn an_isolated_leader_is_replaced_whole() {
     client.create_job(&group::spec("before")).await.unwrap();
     let controller = old.handle().leader().unwrap();
     let held = testbed.held();
-    let asked = tokio::spawn(async move { controller.create_job(&group::spec("half")).await });
+    let asked = tokio::spawn(async move { create(&controller, &group::spec("half")).await });
     // The commit comes next, or is done.
     until(async || testbed.held() != held).await;
     testbed.partition(0, true);

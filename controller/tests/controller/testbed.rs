@@ -2,18 +2,25 @@
 
 use std::collections::BTreeSet;
 use std::panic::Location;
+use std::slice;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
+use http_body_util::BodyExt as _;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use tokio::task::JoinHandle;
-use ultima_api::client::{Client, ClientError, JobWatch};
+use tonic::body::Body;
+use tonic::codegen::Service;
+use tonic::codegen::http::{self, StatusCode};
+use ultima_api::client::{self, Client, ClientError, JobWatch, READY_WAIT};
 use ultima_api::v1::{self as api, membership_event::Kind};
 use ultima_controller::server::{
-    self, CandidateHandle, Config, Controller, Handle, ServeError, Timers, serve_with_etcd,
+    self, CandidateHandle, Config, Controller, Handle, JobRequestError, JobState, ServeError,
+    Timers, serve_with_etcd,
 };
 use ultima_controller::store::{Store, StoreError, etcd};
+use ultima_grpc::tls::ClientTls;
 use ultima_planner::fabric::damping::DampingConfig;
 use ultima_planner::job::JobSpec;
 use ultima_planner::membership;
@@ -35,6 +42,28 @@ pub fn ports_of(at: usize) -> &'static [u16] {
         ..LEAF1 => &[1, 2, 3, 4],
         _ => &[101, 102],
     }
+}
+
+/// Creates a job, and waits until it is ready.
+pub async fn create(controller: &Controller, spec: &JobSpec) -> Result<JobState, JobRequestError> {
+    let created = controller.create_jobs(slice::from_ref(spec)).await;
+    let created = created.map_err(|refused| *refused.error)?;
+    let mut created = controller.until_ready(&created, READY_WAIT).await?;
+    Ok(created.pop().expect("as many as were asked for"))
+}
+
+/// The answer of a control API to a request for metrics.
+pub async fn metrics(address: &str, tls: Option<&ClientTls>) -> (StatusCode, String) {
+    let endpoint = client::endpoint(address, tls).unwrap();
+    let mut channel = endpoint.connect().await.unwrap();
+    std::future::poll_fn(|context| Service::poll_ready(&mut channel, context))
+        .await
+        .unwrap();
+    let request = http::Request::get("/metrics").body(Body::empty()).unwrap();
+    let answer = channel.call(request).await.unwrap();
+    let status = answer.status();
+    let bytes = answer.into_body().collect().await.unwrap().to_bytes();
+    (status, String::from_utf8(bytes.to_vec()).unwrap())
 }
 
 /// Longer than any wait in these tests, even on a busy machine.

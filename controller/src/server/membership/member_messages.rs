@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tokio::sync::mpsc;
+use ultima_api::v1::attend_request::Event;
 use ultima_api::v1::attend_response::Order as Message;
 use ultima_api::v1::{self as api, BeginEpoch, CancelEpoch, PrepareEpoch, prepare_epoch};
 use ultima_planner::job::{JobId, Rank};
@@ -22,17 +23,6 @@ use super::super::seats::Seat;
 use super::super::sessions::{Attributes, MemberId, Order};
 use super::departure::{Departures, admitted, obstacle, refused};
 use super::preparation::Preparation;
-
-/// A message from a member.
-#[derive(Debug)]
-pub enum FromMember {
-    /// The member is prepared: it begins no operation from this one on before it is notified.
-    Prepared(api::EpochPledge),
-    /// The member cannot prepare.
-    Refusal(api::EpochRefusal),
-    /// The member receives nothing from these ranks.
-    Suspects(api::Suspects),
-}
 
 /// The messages for a member.
 pub struct ForMember {
@@ -142,7 +132,7 @@ fn meet_in(controller: &Controller, record: &mut Record) {
 }
 
 /// Processes a message from a member.
-pub fn receive(controller: &Controller, MemberId { job, rank }: MemberId, message: FromMember) {
+pub fn receive(controller: &Controller, MemberId { job, rank }: MemberId, message: Event) {
     {
         let mut registry = controller.registry();
         let change_of = |number: u32| {
@@ -152,21 +142,21 @@ pub fn receive(controller: &Controller, MemberId { job, rank }: MemberId, messag
             (next.job.id == id).then_some(id)
         };
         match message {
-            FromMember::Prepared(api::EpochPledge { job_id, operation }) => {
+            Event::Pledge(api::EpochPledge { job_id, operation }) => {
                 if let Some(id) = change_of(job_id)
                     && let Some(change) = registry.get_mut(id).and_then(|it| it.change.as_mut())
                 {
                     change.acknowledged(rank, operation);
                 }
             }
-            FromMember::Refusal(api::EpochRefusal { job_id, reason }) => {
+            Event::Refusal(api::EpochRefusal { job_id, reason }) => {
                 if let Some(id) = change_of(job_id)
                     && let Some(change) = registry.get_mut(id).and_then(|it| it.change.as_mut())
                 {
                     change.refused(rank, sanitize(&reason));
                 }
             }
-            FromMember::Suspects(api::Suspects { ranks }) => {
+            Event::Suspects(api::Suspects { ranks }) => {
                 if let Some(record) = registry.get_mut(job) {
                     let most = record.job.members.len();
                     let known = |rank: u32| {
@@ -178,6 +168,7 @@ pub fn receive(controller: &Controller, MemberId { job, rank }: MemberId, messag
                     record.suspicion.report(rank, of);
                 }
             }
+            Event::Attendance(_) | Event::Report(_) => return,
         }
     }
     controller.sessions.notify(job);

@@ -30,36 +30,6 @@ struct Scan {
     due: Option<Instant>,
 }
 
-/// The times at which jobs are scanned even without an event.
-#[derive(Debug, Default)]
-struct ScanTimes {
-    by_job: BTreeMap<JobId, Instant>,
-    by_time: BTreeSet<(Instant, JobId)>,
-}
-
-impl ScanTimes {
-    fn set(&mut self, id: JobId, due: Option<Instant>) {
-        let before = match due {
-            Some(due) => self.by_job.insert(id, due),
-            None => self.by_job.remove(&id),
-        };
-        if let Some(before) = before {
-            self.by_time.remove(&(before, id));
-        }
-        self.by_time.extend(due.map(|due| (due, id)));
-    }
-
-    fn first(&self) -> Option<Instant> {
-        self.by_time.first().map(|(due, _)| *due)
-    }
-
-    /// The jobs that are due at `now`.
-    fn due_by(&self, now: Instant) -> impl Iterator<Item = JobId> + '_ {
-        let due = self.by_time.iter().take_while(move |(due, _)| *due <= now);
-        due.map(|(_, id)| *id)
-    }
-}
-
 /// An eviction in progress. However it ends, dropping it allows the next one and triggers a scan.
 struct Evicting {
     registry: Arc<Mutex<Registry>>,
@@ -80,16 +50,20 @@ impl Drop for Evicting {
 pub async fn keep_suspecting(controller: Arc<Controller>) {
     let mut events = controller.sessions.listen();
     let mut ids: BTreeSet<JobId> = controller.registry().iter().map(|it| it.job.id).collect();
-    let mut times = ScanTimes::default();
+    // The times at which jobs are scanned even without an event.
+    let mut times: BTreeMap<JobId, Instant> = BTreeMap::new();
     loop {
         let begun = Instant::now();
         for id in ids {
-            times.set(id, suspect(&controller, id, begun));
+            match suspect(&controller, id, begun) {
+                Some(due) => times.insert(id, due),
+                None => times.remove(&id),
+            };
         }
         pause_after_scan(begun.elapsed()).await;
         let wait = async {
-            match times.first() {
-                Some(due) => sleep_until(due.into()).await,
+            match times.values().min() {
+                Some(due) => sleep_until((*due).into()).await,
                 None => std::future::pending().await,
             }
         };
@@ -102,7 +76,9 @@ pub async fn keep_suspecting(controller: Arc<Controller>) {
         };
         let registry = controller.registry();
         let concerned = changed.into_iter().filter_map(|id| registry.current_of(id));
-        ids = concerned.chain(times.due_by(Instant::now())).collect();
+        let now = Instant::now();
+        let due = times.iter().filter(|(_, due)| **due <= now);
+        ids = concerned.chain(due.map(|(id, _)| *id)).collect();
     }
 }
 
@@ -228,8 +204,6 @@ fn unsure(kept: &[Rank]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use ultima_planner::fabric::{self, Health};
     use ultima_planner::job::JobSpec;
     use ultima_planner::program::Program;
@@ -274,26 +248,5 @@ mod tests {
                 "the job is scanned again"
             );
         }
-    }
-
-    #[test]
-    fn a_job_is_scanned_at_its_latest_due_time() {
-        let (mut times, start) = (ScanTimes::default(), Instant::now());
-        let at = |seconds| start + Duration::from_secs(seconds);
-        let of = |times: &ScanTimes, seconds| times.due_by(at(seconds)).collect::<Vec<_>>();
-        let [one, two] = [1, 2].map(JobId);
-        times.set(one, Some(at(5)));
-        times.set(two, Some(at(3)));
-        assert_eq!((times.first(), of(&times, 4)), (Some(at(3)), vec![two]));
-        assert_eq!(of(&times, 5), [two, one]);
-        times.set(two, Some(at(7)));
-        assert_eq!((times.first(), of(&times, 6)), (Some(at(5)), vec![one]));
-        // Setting the same time again changes nothing.
-        times.set(two, Some(at(7)));
-        times.set(one, None);
-        assert_eq!((times.first(), of(&times, 7)), (Some(at(7)), vec![two]));
-        times.set(two, None);
-        times.set(two, None);
-        assert_eq!((times.first(), of(&times, 9)), (None, vec![]));
     }
 }

@@ -85,7 +85,6 @@ impl Registry {
         };
         let all = self.jobs.values();
         let known: Vec<(JobId, Option<JobId>)> = all.map(|it| (it.job.id, before(it))).collect();
-        self.following.clear();
         for (id, before) in known {
             let Some(record) = self.jobs.get_mut(&id) else {
                 continue;
@@ -94,7 +93,6 @@ impl Registry {
             match before {
                 None => record.change = None,
                 Some(before) => {
-                    self.following.insert(before, id);
                     if is_decided && let Some(record) = self.jobs.get_mut(&before) {
                         record.stage = Stage::Leaving;
                     }
@@ -105,20 +103,18 @@ impl Registry {
 
     /// Ends the change to this epoch.
     pub fn end_change(&mut self, id: JobId) {
-        let Some(record) = self.jobs.get_mut(&id) else {
-            return;
-        };
-        record.change = None;
-        if let Some(origin) = &record.origin
-            && self.following.get(&origin.of) == Some(&id)
-        {
-            self.following.remove(&origin.of);
+        if let Some(record) = self.jobs.get_mut(&id) {
+            record.change = None;
         }
     }
 
     /// The epoch that follows this one, while its change is in progress.
     pub fn next_of(&self, id: JobId) -> Option<&Record> {
-        self.jobs.get(self.following.get(&id)?)
+        let name = &self.jobs.get(&id)?.job.name;
+        self.all_of(name).find(|record| {
+            let origin = record.origin.as_ref().filter(|_| record.change.is_some());
+            origin.is_some_and(|origin| origin.of == id)
+        })
     }
 
     /// The current epoch of the job that has this id in any of its epochs.
@@ -191,7 +187,8 @@ impl Registry {
 
     /// The epochs whose changes are in progress.
     pub fn changing(&self) -> Vec<JobId> {
-        self.following.values().copied().collect()
+        let changing = self.jobs.values().filter(|it| it.change.is_some());
+        changing.map(|record| record.job.id).collect()
     }
 
     /// The members' sessions, for a change.

@@ -41,7 +41,7 @@ impl ManagedSwitch {
         let client = SwitchClient::connect_by(device, self.election_id, checks, deadline).await?;
         let client = client.marking(self.owner);
         let client = client.recording_unanswered(self.unanswered.clone());
-        Ok(client.measured(self.metrics.writes_to(self.name())))
+        Ok(client.measured(self.metrics.clone()))
     }
 
     /// Connects as primary when the controller starts, and retries broken connections for `limit`.

@@ -5,6 +5,9 @@ use ultima_console::output::table;
 
 use super::Text;
 
+/// Paths that are shown of one finding. JSON has all.
+const SHOWN: usize = 12;
+
 impl Text for Check {
     /// The findings with advice, then a table of the paths that lost packets.
     fn text(&self) -> String {
@@ -12,7 +15,11 @@ impl Text for Check {
         for finding in &self.findings {
             text += &format!("{}: {}\n", finding.hop, finding.problem);
             if !finding.paths.is_empty() {
-                let paths: Vec<String> = finding.paths.iter().map(Path::text).collect();
+                let mut paths: Vec<String> = finding.paths.iter().map(Path::text).collect();
+                if let Some(more) = paths.len().checked_sub(SHOWN).filter(|more| *more > 1) {
+                    paths.truncate(SHOWN);
+                    paths.push(format!("and {more} more"));
+                }
                 text += &format!("  affected paths: {}\n", paths.join(", "));
             }
             text += &format!("  {}\n", finding.advice);

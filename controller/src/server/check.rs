@@ -9,7 +9,7 @@ use ultima_api::v1::{CheckRound, Hop};
 use ultima_p4::names::counter;
 use ultima_planner::check::{
     Check, Counted, Diagnosis, End, Evidence, Finding, Findings, HopPosition, Mesh, Path,
-    PathCount, PathSwitch, Port, Reports, diagnose, received, silent_paths, unreachable,
+    PathCount, PathSwitch, Port, Reports, SilentPaths, received, silent_paths, unreachable,
 };
 use ultima_planner::fabric::{HostId, SwitchId};
 use ultima_planner::job::{CounterIndex, Job, Rank};
@@ -32,7 +32,7 @@ const INTERVAL: Duration = Duration::from_millis(20);
 const MOST_MEMBERS: usize = 4096;
 /// The length of a round: far longer than any path's delay.
 const LISTEN: Duration = Duration::from_millis(300);
-/// Limit of senders whose silent paths are examined. The causes behind more are found by the next
+/// Limit of examinations of a sender's silent paths. The causes behind more are found by the next
 /// check, when these are repaired.
 const MOST_EXAMINED: usize = 32;
 
@@ -128,7 +128,27 @@ async fn check_now(
         };
         controller.sessions.round(job.id, &present, quiet).await;
     }
-    for silent in all_silent.into_iter().take(MOST_EXAMINED) {
+    let mut examined = 0;
+    for mut silent in all_silent {
+        let SilentPaths {
+            from,
+            by_group,
+            full: is_narrow,
+            ..
+        } = silent;
+        let path = |to| Path { from, to, by_group };
+        silent.to.retain(|to| {
+            let uncounted = Counts::new();
+            let steps = steps(controller, job, &parts, path(*to), [&uncounted; 2], &away);
+            !findings.explain(path(*to), is_narrow, &steps)
+        });
+        if silent.to.is_empty() {
+            continue;
+        }
+        examined += 1;
+        if examined > MOST_EXAMINED {
+            break;
+        }
         let payload = if silent.full { full } else { short };
         let examine = async |payload| {
             let round = CheckRound {
@@ -158,11 +178,7 @@ async fn check_now(
             false => Reports::new(),
         };
         for to in &silent.to {
-            let path = Path {
-                from: silent.from,
-                to: *to,
-                by_group: silent.by_group,
-            };
+            let path = path(*to);
             if received(&reports, path) > 0 {
                 // The path works again, or lost the earlier packets by chance.
                 continue;
@@ -180,7 +196,7 @@ async fn check_now(
                 probed: elsewhere(silent.from).is_some(),
                 steps: steps(controller, job, &parts, path, [&before, &after], &away),
             };
-            findings.add(diagnose(&evidence), Some(path));
+            findings.add_examined(&evidence);
         }
     }
     for (id, problem) in &away {

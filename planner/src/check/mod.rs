@@ -56,6 +56,19 @@ impl HopPosition {
         let (switch, port) = self.switch.as_ref().zip(self.port.as_ref())?;
         Some(format!("{switch}/{port}"))
     }
+
+    /// True if a path enters (else leaves) this switch by this port.
+    fn is_on(&self, steps: &[PathSwitch<'_>], enters: bool) -> bool {
+        let is_here = |step: &PathSwitch<'_>| {
+            let port = if enters {
+                &step.in_port
+            } else {
+                &step.out_port
+            };
+            self.switch.as_deref() == Some(step.switch) && self.port.as_ref() == Some(port)
+        };
+        steps.iter().any(is_here)
+    }
 }
 
 /// The reason why packets do not arrive.
@@ -112,13 +125,57 @@ pub struct Findings {
     all: Vec<Finding>,
     /// The index of each finding, because there may be one per member.
     places: HashMap<Diagnosis, usize>,
+    links: Vec<LinkEnd>,
+}
+
+/// The end of a link that is the reason of a finding: packets are lost where they enter or leave a switch.
+#[derive(Debug)]
+struct LinkEnd {
+    /// The index of its finding.
+    finding: usize,
+    enters: bool,
 }
 
 impl Findings {
     /// Adds a reason why packets do not arrive on `path`, or adds the path to the same reason.
     pub fn add(&mut self, diagnosis: Diagnosis, path: Option<Path>) {
+        let at = self.place(diagnosis);
+        self.all[at].paths.extend(path);
+    }
+
+    /// Adds the reason why packets do not arrive on an examined path.
+    pub fn add_examined(&mut self, evidence: &Evidence<'_>) {
+        let finding = self.place(diagnose(evidence));
+        let Finding { diagnosis, paths } = &mut self.all[finding];
+        paths.push(evidence.path);
+        if !matches!(diagnosis.hop, Hop::FirstPort | Hop::Link | Hop::Mtu) {
+            return;
+        }
+        for enters in [true, false] {
+            if diagnosis.place.is_on(&evidence.steps, enters) {
+                self.links.push(LinkEnd { finding, enters });
+            }
+        }
+    }
+
+    /// Adds a path without examining it to the finding about a link that it passes in the same direction, if there is one:
+    /// `full` if only full-size packets do not arrive. Returns true if so.
+    pub fn explain(&mut self, path: Path, full: bool, steps: &[PathSwitch<'_>]) -> bool {
+        let is_cause = |link: &&LinkEnd| {
+            let Diagnosis { hop, place, .. } = &self.all[link.finding].diagnosis;
+            (full || *hop != Hop::Mtu) && place.is_on(steps, link.enters)
+        };
+        let Some(finding) = self.links.iter().find(is_cause).map(|link| link.finding) else {
+            return false;
+        };
+        self.all[finding].paths.push(path);
+        true
+    }
+
+    /// The index of the finding with this reason.
+    fn place(&mut self, diagnosis: Diagnosis) -> usize {
         let next = self.all.len();
-        let at = *self
+        *self
             .places
             .entry(diagnosis)
             .or_insert_with_key(|diagnosis| {
@@ -127,8 +184,7 @@ impl Findings {
                     paths: Vec::new(),
                 });
                 next
-            });
-        self.all[at].paths.extend(path);
+            })
     }
 
     /// Returns the findings in the order of their first occurrence.

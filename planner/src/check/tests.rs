@@ -45,8 +45,26 @@ fn case(by_group: bool) -> Case {
     }
 }
 
+fn passage(switch: &str, in_port: u16, out_port: u16) -> PathSwitch<'_> {
+    let port = |number: u16| Port {
+        number,
+        label: number.to_string(),
+    };
+    PathSwitch {
+        switch,
+        in_port: port(in_port),
+        out_port: port(out_port),
+        replicas: 3,
+        counted: Err("not read"),
+    }
+}
+
 impl Case {
     fn diagnose(&self) -> Diagnosis {
+        diagnose(&self.evidence())
+    }
+
+    fn evidence(&self) -> Evidence<'_> {
         let end = |host, at, report| End {
             host,
             ip: Ipv4Addr::new(10, 0, 0, at),
@@ -54,18 +72,11 @@ impl Case {
             report,
         };
         let seen = |at: usize| (!self.away[at]).then_some(self.counted[at]);
-        let port = |number: u16| Port {
-            number,
-            label: number.to_string(),
-        };
         let step = |switch, in_port, out_port, counted: Option<Counted>| PathSwitch {
-            switch,
-            in_port: port(in_port),
-            out_port: port(out_port),
-            replicas: 3,
             counted: counted.ok_or("it was stopped"),
+            ..passage(switch, in_port, out_port)
         };
-        diagnose(&Evidence {
+        Evidence {
             job: "train",
             path: Path {
                 from: Rank(0),
@@ -81,7 +92,7 @@ impl Case {
             sender_hears: self.sender_hears,
             receiver_hears: self.receiver_hears,
             steps: vec![step("s1", 1, 9, seen(0)), step("s2", 8, 2, seen(1))],
-        })
+        }
     }
 
     /// The hop, its switch and port, and the text.
@@ -381,4 +392,49 @@ fn switches_without_counters_are_named() {
     broken.away = [false, true];
     broken.counted[0].delivered = SENT;
     assert_unreachable(&broken, "s2");
+}
+
+/// Paths over a link that loses packets need no examination of their own, those in the other direction do.
+#[test]
+fn a_broken_link_explains_the_paths_over_it() {
+    let path = Path {
+        from: Rank(5),
+        to: Rank(6),
+        by_group: true,
+    };
+    let over = [passage("s3", 4, 5), passage("s2", 8, 3)];
+    let back = [passage("s2", 3, 8), passage("s3", 5, 4)];
+    let link = Case {
+        counted: [counted(false), Counted::default()],
+        ..case(false)
+    };
+    let narrow = Case {
+        short_ones_pass: true,
+        ..case(false)
+    };
+    let last = [passage("s1", 1, 9), passage("s2", 7, 2)];
+    let socket = Case {
+        receiver_hears: true,
+        ..case(false)
+    };
+    for (broken, steps, [full, all]) in [
+        (&link, &over, [true, true]),
+        (&link, &back, [false, false]),
+        (&narrow, &last, [true, false]),
+        (&narrow, &over, [false, false]),
+        (&socket, &last, [false, false]),
+    ] {
+        let mut findings = Findings::default();
+        assert!(!findings.explain(path, true, steps));
+        findings.add_examined(&broken.evidence());
+        assert_eq!(findings.explain(path, true, steps), full);
+        assert_eq!(findings.explain(path, false, steps), all);
+        let [finding] = &findings.all()[..] else {
+            panic!("another finding");
+        };
+        assert_eq!(
+            finding.paths.len(),
+            1 + usize::from(full) + usize::from(all)
+        );
+    }
 }

@@ -71,7 +71,6 @@ pub use error::{BringUpError, JobRequestError, ServeError};
 pub use jobs::JobsRefused;
 pub use membership::change::{Evictee, JOIN_WAIT};
 pub use moves::Drained;
-pub use plan::PlanError;
 pub use serve::{CandidateHandle, Handle, serve, serve_on, serve_with_etcd};
 pub use service::LONGEST_JOIN_WAIT;
 pub use service_telemetry::{WATCH_INTERVAL, WATCH_INTERVALS};

@@ -251,6 +251,7 @@ mod tests {
             (JobRequestError::Stopping, true),
             (JobRequestError::NotLeader, true),
             (error(StoreError::Unknown), true),
+            (JobRequestError::DrainNotStored(StoreError::Unknown), true),
             (refused, false),
         ] {
             let error = ClientError::of(error.into(), "here");

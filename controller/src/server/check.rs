@@ -116,8 +116,8 @@ async fn check_now(
     let full_ones = round_of_all(controller, job, &present, full).await;
     let mesh = mesh(job, &present);
     let results = mesh.results(PACKETS, &short_ones, &full_ones);
-    let reached_hosts = reached_hosts(job, &results);
-    let is_reached = |rank: Rank| reached_hosts.contains(&job.members[usize::from(rank.0)].host);
+    let reached_by_short_ones = reached_hosts(job, &results, |path| path.short_received > 0);
+    let reached_by_full_ones = reached_hosts(job, &results, |path| path.full_received >= PACKETS);
 
     let all_silent = silent_paths(&results);
     if !all_silent.is_empty() {
@@ -183,12 +183,19 @@ async fn check_now(
                 // The path works again, or lost the earlier packets by chance.
                 continue;
             }
+            let short_ones_pass = received(&short_ones, path) > 0;
+            // A link that failed since the check began carried at most some of the full packets.
+            let reached = match short_ones_pass {
+                true => &reached_by_short_ones,
+                false => &reached_by_full_ones,
+            };
+            let is_reached = |rank: Rank| reached.contains(&job.members[usize::from(rank.0)].host);
             let evidence = Evidence {
                 job: &job.name,
                 path,
                 packets: PACKETS.into(),
                 length: IPV4_AND_UDP + header_len(job.key.is_some()) + payload as usize,
-                short_ones_pass: received(&short_ones, path) > 0,
+                short_ones_pass,
                 sender: end(controller, job, silent.from, &reports),
                 receiver: end(controller, job, *to, &reports),
                 sender_hears: is_reached(silent.from),
@@ -415,11 +422,15 @@ fn mesh<'a>(job: &Job, present: &'a [Rank]) -> Mesh<'a> {
     }
 }
 
-/// The hosts that receive anything over a switch.
-fn reached_hosts(job: &Job, results: &[PathCount]) -> HashSet<HostId> {
+/// The hosts at the end of such a path over a switch.
+fn reached_hosts(
+    job: &Job,
+    results: &[PathCount],
+    is_such: impl Fn(&PathCount) -> bool,
+) -> HashSet<HostId> {
     let heard = results
         .iter()
-        .filter(|result| result.short_received > 0 && result.hops > 0);
+        .filter(|result| is_such(result) && result.hops > 0);
     let host = |result: &PathCount| job.members[usize::from(result.path.to.0)].host;
     heard.map(host).collect()
 }

@@ -147,7 +147,7 @@ fn a_check_during_operations_names_what_is_broken() {
 
 /// The port fails before, between and after the check's rounds of short and of full packets, of 0.3 s each.
 #[test]
-fn a_check_during_a_port_failure_names_the_port_and_not_the_mtu() {
+fn a_check_during_a_port_failure_names_the_link() {
     if !needs::interfaces() {
         return;
     }
@@ -163,7 +163,7 @@ fn a_check_during_a_port_failure_names_the_port_and_not_the_mtu() {
         });
         let places = places(&report);
         let is_port = |(hop, switch, port): &(&str, &str, u64)| {
-            *hop != "mtu" && (*switch, *port) == ("s1", 1)
+            ["link", "first switch port"].contains(hop) && (*switch, *port) == ("s1", 1)
         };
         assert!(places.iter().all(is_port), "after {after} ms: {report:#}");
         found += places.len();

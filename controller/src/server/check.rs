@@ -111,23 +111,25 @@ async fn check_now(
     find_absent(controller, state, &present, &mut findings);
 
     let short = CheckPayload::LEN as u32;
-    let short_ones = round_of_all(controller, job, &present, short).await;
+    let short_ones = round_of_all(controller, job, &present, round(short)).await;
     drop_silent(controller, job, &short_ones, &mut present, &mut findings);
-    let full_ones = round_of_all(controller, job, &present, full).await;
+    let full_ones = round_of_all(controller, job, &present, round(full)).await;
     let mesh = mesh(job, &present);
     let results = mesh.results(PACKETS, &short_ones, &full_ones);
-    let reached_by_short_ones = reached_hosts(job, &results, |path| path.short_received > 0);
-    let reached_by_full_ones = reached_hosts(job, &results, |path| path.full_received >= PACKETS);
 
     let all_silent = silent_paths(&results);
+    let mut reached = HashSet::new();
     if !all_silent.is_empty() {
         // During a quiet round, running operations end or have nothing left to send.
-        let quiet = |_| CheckRound {
+        let quiet = CheckRound {
             quiet: true,
             ..round(short)
         };
-        controller.sessions.round(job.id, &present, quiet).await;
+        // A link may have failed since the first round.
+        let now = round_of_all(controller, job, &present, quiet).await;
+        reached = reached_hosts(job, &mesh.results(PACKETS, &now, &now));
     }
+    let is_reached = |rank: Rank| reached.contains(&job.members[usize::from(rank.0)].host);
     let mut examined = 0;
     for mut silent in all_silent {
         let SilentPaths {
@@ -137,10 +139,10 @@ async fn check_now(
             ..
         } = silent;
         let path = |to| Path { from, to, by_group };
+        let uncounted = Counts::new();
         silent.to.retain(|to| {
-            let uncounted = Counts::new();
-            let steps = steps(controller, job, &parts, path(*to), [&uncounted; 2], &away);
-            !findings.explain(path(*to), is_narrow, &steps)
+            let steps = || steps(controller, job, &parts, path(*to), [&uncounted; 2], &away);
+            !findings.explain(path(*to), is_narrow, steps)
         });
         if silent.to.is_empty() {
             continue;
@@ -183,19 +185,12 @@ async fn check_now(
                 // The path works again, or lost the earlier packets by chance.
                 continue;
             }
-            let short_ones_pass = received(&short_ones, path) > 0;
-            // A link that failed since the check began carried at most some of the full packets.
-            let reached = match short_ones_pass {
-                true => &reached_by_short_ones,
-                false => &reached_by_full_ones,
-            };
-            let is_reached = |rank: Rank| reached.contains(&job.members[usize::from(rank.0)].host);
             let evidence = Evidence {
                 job: &job.name,
                 path,
                 packets: PACKETS.into(),
                 length: IPV4_AND_UDP + header_len(job.key.is_some()) + payload as usize,
-                short_ones_pass,
+                short_ones_pass: received(&short_ones, path) > 0,
                 sender: end(controller, job, silent.from, &reports),
                 receiver: end(controller, job, *to, &reports),
                 sender_hears: is_reached(silent.from),
@@ -228,9 +223,9 @@ async fn round_of_all(
     controller: &Controller,
     job: &Job,
     present: &[Rank],
-    payload: u32,
+    round: CheckRound,
 ) -> Reports {
-    let (round, mesh, elsewhere) = (round(payload), mesh(job, present), elsewhere(job));
+    let (mesh, elsewhere) = (mesh(job, present), elsewhere(job));
     let ask = |rank| {
         let at = mesh.place(rank);
         let to = at.map(|at| mesh.receivers(at)).unwrap_or_default();
@@ -323,7 +318,7 @@ fn end<'a>(controller: &'a Controller, job: &Job, rank: Rank, reports: &'a Repor
     }
 }
 
-/// The switches of a path, with the counts of the check's packets.
+/// The switches of a path, with the counts of the check's packets. None between ranks of one host.
 fn steps<'a>(
     controller: &'a Controller,
     job: &Job,
@@ -334,6 +329,9 @@ fn steps<'a>(
 ) -> Vec<PathSwitch<'a>> {
     let fabric = controller.fabric();
     let host = |rank: Rank| job.members[usize::from(rank.0)].host;
+    if host(path.from) == host(path.to) && !path.by_group {
+        return Vec::new();
+    }
     let attached = |rank| fabric.host(host(rank)).attached;
     let (from, to) = (attached(path.from), attached(path.to));
     let passages: Vec<Passage> = match job.tree() {
@@ -422,15 +420,11 @@ fn mesh<'a>(job: &Job, present: &'a [Rank]) -> Mesh<'a> {
     }
 }
 
-/// The hosts at the end of such a path over a switch.
-fn reached_hosts(
-    job: &Job,
-    results: &[PathCount],
-    is_such: impl Fn(&PathCount) -> bool,
-) -> HashSet<HostId> {
+/// The hosts that receive anything over a switch.
+fn reached_hosts(job: &Job, results: &[PathCount]) -> HashSet<HostId> {
     let heard = results
         .iter()
-        .filter(|result| is_such(result) && result.hops > 0);
+        .filter(|result| result.short_received > 0 && result.hops > 0);
     let host = |result: &PathCount| job.members[usize::from(result.path.to.0)].host;
     heard.map(host).collect()
 }

@@ -289,7 +289,8 @@ fn behind_the_last_switch(evidence: &Evidence<'_>) -> Diagnosis {
     let (packets, length, to) = (evidence.packets, evidence.length, evidence.path.to);
     let (host, udp_port) = (evidence.receiver.host, evidence.receiver.udp_port);
     let last = evidence.steps.last();
-    let switch = last.map_or("the switch", |step| step.switch);
+    // Ranks of one host send to each other without a switch.
+    let switch = last.map_or(host, |step| step.switch);
     let port = last.map(|step| step.out_port.clone()).unwrap_or_default();
     let place = last.map_or_else(HopPosition::default, |step| at(step, &step.out_port));
     let (hop, what, advice) = match evidence.receiver.report {
@@ -326,7 +327,7 @@ fn behind_the_last_switch(evidence: &Evidence<'_>) -> Diagnosis {
             ),
             "check that all agents have the same version and joined the current job".to_owned(),
         ),
-        Some(_) if evidence.receiver_hears => (
+        Some(_) if evidence.receiver_hears || last.is_none() => (
             Hop::ReceiverSocket,
             format!(
                 "{switch} sends the packets to {host}, which receives other packets but not these"

@@ -129,7 +129,7 @@ pub struct Findings {
 }
 
 /// The end of a link that is the reason of a finding: packets are lost where they enter or leave a switch.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 struct LinkEnd {
     /// The index of its finding.
     finding: usize,
@@ -151,19 +151,36 @@ impl Findings {
         if !matches!(diagnosis.hop, Hop::FirstPort | Hop::Link | Hop::Mtu) {
             return;
         }
-        for enters in [true, false] {
-            if diagnosis.place.is_on(&evidence.steps, enters) {
-                self.links.push(LinkEnd { finding, enters });
-            }
+        let [enters, leaves] =
+            [true, false].map(|enters| diagnosis.place.is_on(&evidence.steps, enters));
+        let enters = match (enters, leaves) {
+            (true, false) => true,
+            (false, true) => false,
+            // A copy for another rank of its sender's host leaves by the port where it entered.
+            (true, true) if diagnosis.hop == Hop::FirstPort => true,
+            _ => return,
+        };
+        let link = LinkEnd { finding, enters };
+        if !self.links.contains(&link) {
+            self.links.push(link);
         }
     }
 
     /// Adds a path without examining it to the finding about a link that it passes in the same direction, if there is one:
     /// `full` if only full-size packets do not arrive. Returns true if so.
-    pub fn explain(&mut self, path: Path, full: bool, steps: &[PathSwitch<'_>]) -> bool {
+    pub fn explain<'a>(
+        &mut self,
+        path: Path,
+        full: bool,
+        steps: impl FnOnce() -> Vec<PathSwitch<'a>>,
+    ) -> bool {
+        if self.links.is_empty() {
+            return false;
+        }
+        let steps = steps();
         let is_cause = |link: &&LinkEnd| {
             let Diagnosis { hop, place, .. } = &self.all[link.finding].diagnosis;
-            (full || *hop != Hop::Mtu) && place.is_on(steps, link.enters)
+            (full || *hop != Hop::Mtu) && place.is_on(&steps, link.enters)
         };
         let Some(finding) = self.links.iter().find(is_cause).map(|link| link.finding) else {
             return false;

@@ -425,10 +425,10 @@ fn a_broken_link_explains_the_paths_over_it() {
         (&socket, &last, [false, false]),
     ] {
         let mut findings = Findings::default();
-        assert!(!findings.explain(path, true, steps));
+        assert!(!findings.explain(path, true, || steps.to_vec()));
         findings.add_examined(&broken.evidence());
-        assert_eq!(findings.explain(path, true, steps), full);
-        assert_eq!(findings.explain(path, false, steps), all);
+        assert_eq!(findings.explain(path, true, || steps.to_vec()), full);
+        assert_eq!(findings.explain(path, false, || steps.to_vec()), all);
         let [finding] = &findings.all()[..] else {
             panic!("another finding");
         };
@@ -437,4 +437,37 @@ fn a_broken_link_explains_the_paths_over_it() {
             1 + usize::from(full) + usize::from(all)
         );
     }
+}
+
+/// A copy for another rank of the sender's host enters and leaves by one port.
+#[test]
+fn a_sender_without_a_link_explains_its_own_paths_only() {
+    let mut findings = Findings::default();
+    let broken = case(true);
+    let mut evidence = broken.evidence();
+    evidence.steps = vec![PathSwitch {
+        counted: Ok(Counted::default()),
+        ..passage("s1", 1, 1)
+    }];
+    findings.add_examined(&evidence);
+    let mut is_explained =
+        |steps: &[PathSwitch<'static>]| findings.explain(evidence.path, false, || steps.to_vec());
+    assert!(is_explained(&[passage("s1", 1, 9), passage("s2", 8, 2)]));
+    assert!(!is_explained(&[passage("s2", 2, 8), passage("s1", 9, 1)]));
+    assert!(!is_explained(&[]));
+    assert_eq!(findings.all()[0].diagnosis.hop, Hop::FirstPort);
+}
+
+#[test]
+fn packets_between_ranks_of_a_host_pass_no_switch() {
+    let broken = case(false);
+    let mut evidence = broken.evidence();
+    evidence.steps.clear();
+    let found = diagnose(&evidence);
+    assert_eq!(found.hop, Hop::ReceiverSocket);
+    assert!(
+        found.what.starts_with("h2 sends the packets"),
+        "{}",
+        found.what
+    );
 }

@@ -17,7 +17,7 @@ fn sim(arguments: &[&str]) -> Output {
 
 #[test]
 fn json_has_the_figures_and_seeds_give_the_same_bytes() {
-    let arguments = "--algorithm tar --ranks 16 --bytes 1M --slot 4k --tail 3 --loss 0.01:4 --operations 20 --seed 7 -o json";
+    let arguments = "--algorithm tar --ranks 16 --bytes 1M --slot 4k --tail 3 --loss 0.01:4 --operations 8 --seed 7 -o json";
     let arguments: Vec<&str> = arguments.split(' ').collect();
     let output = sim(&arguments);
     assert!(output.status.success(), "{output:?}");

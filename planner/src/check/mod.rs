@@ -139,13 +139,13 @@ struct LinkEnd {
 impl Findings {
     /// Adds a reason why packets do not arrive on `path`, or adds the path to the same reason.
     pub fn add(&mut self, diagnosis: Diagnosis, path: Option<Path>) {
-        let at = self.place(diagnosis);
+        let at = self.index_of(diagnosis);
         self.all[at].paths.extend(path);
     }
 
     /// Adds the reason why packets do not arrive on an examined path.
     pub fn add_examined(&mut self, evidence: &Evidence<'_>) {
-        let finding = self.place(diagnose(evidence));
+        let finding = self.index_of(diagnose(evidence));
         let Finding { diagnosis, paths } = &mut self.all[finding];
         paths.push(evidence.path);
         if !matches!(diagnosis.hop, Hop::FirstPort | Hop::Link | Hop::Mtu) {
@@ -189,8 +189,8 @@ impl Findings {
         true
     }
 
-    /// The index of the finding with this reason.
-    fn place(&mut self, diagnosis: Diagnosis) -> usize {
+    /// The index of the finding with this reason, which is added if there is none.
+    fn index_of(&mut self, diagnosis: Diagnosis) -> usize {
         let next = self.all.len();
         *self
             .places

@@ -9,7 +9,7 @@ use ultima_api::v1::{CheckRound, Hop};
 use ultima_p4::names::counter;
 use ultima_planner::check::{
     Check, Counted, Diagnosis, End, Evidence, Finding, Findings, HopPosition, Mesh, Path,
-    PathCount, PathSwitch, Port, Reports, SilentPaths, received, silent_paths, unreachable,
+    PathCount, PathSwitch, Port, Reports, received, silent_paths, unreachable,
 };
 use ultima_planner::fabric::{HostId, SwitchId};
 use ultima_planner::job::{CounterIndex, Job, Rank};
@@ -132,17 +132,15 @@ async fn check_now(
     let is_reached = |rank: Rank| reached.contains(&job.members[usize::from(rank.0)].host);
     let mut examined = 0;
     for mut silent in all_silent {
-        let SilentPaths {
-            from,
-            by_group,
-            full: is_narrow,
-            ..
-        } = silent;
-        let path = |to| Path { from, to, by_group };
+        let path = |to| Path {
+            from: silent.from,
+            to,
+            by_group: silent.by_group,
+        };
         let uncounted = Counts::new();
         silent.to.retain(|to| {
             let steps = || steps(controller, job, &parts, path(*to), [&uncounted; 2], &away);
-            !findings.explain(path(*to), is_narrow, steps)
+            !findings.explain(path(*to), silent.full, steps)
         });
         if silent.to.is_empty() {
             continue;

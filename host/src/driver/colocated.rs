@@ -38,7 +38,7 @@ const CALLS: u32 = 16;
 /// The time for which a rank lets other threads run before it sleeps: often those of the ranks that it waits for. To sleep and to be woken
 /// takes a core as long as the copies of several packets.
 pub(super) const YIELD: Duration = Duration::from_micros(30);
-/// The number of the user `nobody`. In a container, every user that the container does not know has this number, too (user_namespaces(7)).
+/// The number of the user `nobody`. A container shows it for every user that it does not know (user_namespaces(7)).
 const OVERFLOW_USER: u32 = 65_534;
 /// The most batches that are read from each queue before a packet of a socket is handled.
 const MAX_QUEUE_BATCHES: usize = 64;

@@ -82,9 +82,9 @@ struct Socket(OwnedFd);
 /// If there are no descriptors left.
 pub(crate) fn socket_pair() -> io::Result<(Box<dyn HostEnd>, OwnedFd)> {
     let (host, switch) = sockets()?;
-    let patience = TimeVal::new(TIMEOUT.as_secs() as i64, 0);
-    setsockopt(&host, sockopt::ReceiveTimeout, &patience)?;
-    setsockopt(&host, sockopt::SendTimeout, &patience)?;
+    let limit = TimeVal::new(TIMEOUT.as_secs() as i64, 0);
+    setsockopt(&host, sockopt::ReceiveTimeout, &limit)?;
+    setsockopt(&host, sockopt::SendTimeout, &limit)?;
     Ok((Box::new(Socket(host)), switch))
 }
 

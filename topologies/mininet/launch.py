@@ -35,7 +35,8 @@ from pathlib import Path
 
 # Of this program before it entered a namespace of its own: its process id, which it keeps, and its namespace.
 INSIDE = "ULTIMA_MININET_NAMESPACE"
-PATIENCE = 60.0
+# Seconds to wait until a process is ready, or an interface up.
+TIMEOUT = 60.0
 PR_SET_PDEATHSIG = 1
 # The longest name of an interface (IFNAMSIZ less the final zero).
 MAX_INTERFACE = 15
@@ -125,7 +126,7 @@ class Processes:
     def wait(started, ready):
         """Waits until `ready(log's text)`, or says with what words the process ended."""
         name, process, log = started
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while True:
             text = log.read_text(errors="replace")
             if process.poll() is not None:
@@ -133,7 +134,7 @@ class Processes:
             if ready(text):
                 return
             if time.monotonic() > deadline:
-                raise LaunchError(f"{name}: it was not ready after {PATIENCE:.0f} s")
+                raise LaunchError(f"{name}: it was not ready after {TIMEOUT:.0f} s")
             time.sleep(0.01)
 
     def stop(self):
@@ -247,12 +248,12 @@ class Lab:
 
     def wait_for_links(self):
         """The kernel notes some time after an interface has come up that it has, and loses what is sent until then."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         for node in [*self.boxes.values(), *self.net.hosts]:
             for interface in node.intfList():
                 while str(interface) != "lo" and " state UP " not in node.cmd("ip -o link show dev", interface):
                     if time.monotonic() > deadline:
-                        raise LaunchError(f"{interface}: it was not up after {PATIENCE:.0f} s")
+                        raise LaunchError(f"{interface}: it was not up after {TIMEOUT:.0f} s")
                     time.sleep(0.01)
 
     def interfaces(self, name):

@@ -19,7 +19,7 @@ use ultima_p4runtime::v1::{
     Update,
 };
 
-use crate::served::common::{Bed, Controller, DEVICE, PATIENCE, pipeline_config};
+use crate::served::common::{Bed, Controller, DEVICE, TIMEOUT, pipeline_config};
 
 const A: u64 = 0x0200_0000_0001;
 
@@ -150,12 +150,12 @@ async fn half_sent_calls_keep_no_call_waiting() {
             .set_pipeline(Action::VerifyAndCommit, config)
             .await
     };
-    timeout(PATIENCE / 4, honest)
+    timeout(TIMEOUT / 4, honest)
         .await
         .expect("at once")
         .expect("set");
     // They end as well.
-    let ended = timeout(PATIENCE, half_sent.join_all()).await.expect("soon");
+    let ended = timeout(TIMEOUT, half_sent.join_all()).await.expect("soon");
     assert!(
         ended.iter().all(|ended| {
             matches!(ended, Err(status) if status.code() == Code::DeadlineExceeded)
@@ -171,7 +171,7 @@ async fn connections_without_a_call_end() {
         .await
         .expect("connects");
     let mut end = Vec::new();
-    let ended = timeout(2 * PATIENCE, silent.read_to_end(&mut end)).await;
+    let ended = timeout(2 * TIMEOUT, silent.read_to_end(&mut end)).await;
     ended.expect("ends").expect("at an end of file");
     // A stream is a call in progress.
     controller.insert(vec![bed.unicast(A, 1).into()]).await;

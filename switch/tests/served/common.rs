@@ -29,8 +29,8 @@ use ultima_switch::proto::port_statistics_client::PortStatisticsClient;
 use ultima_switch::proto::{Count, GetRequest, GetResponse, Port};
 use ultima_switch::{Attach, PortConfig, ProgramFiles, Switch, SwitchConfig, WireConfig};
 
-/// How long a test waits for what must come before it fails.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+/// The deadline of everything that a test expects: a frame, a message, a thread.
+pub const TIMEOUT: Duration = Duration::from_secs(10);
 
 pub const DEVICE: u64 = 7;
 pub const JSON: &[u8] = include_bytes!("../programs/testbed.json");
@@ -88,7 +88,7 @@ impl Peer {
     /// Wraps a connected socket: the standard library's calls do not ask for its type.
     pub fn new(socket: OwnedFd) -> Peer {
         let socket = UnixDatagram::from(socket);
-        socket.set_read_timeout(Some(PATIENCE)).expect("timeout");
+        socket.set_read_timeout(Some(TIMEOUT)).expect("timeout");
         Peer(socket)
     }
 
@@ -370,7 +370,7 @@ impl Controller {
 
     /// The next message; `None` at the end of the stream.
     pub async fn message(&mut self) -> Result<Option<stream_message_response::Update>, Status> {
-        let message = tokio::time::timeout(PATIENCE, self.responses.message());
+        let message = tokio::time::timeout(TIMEOUT, self.responses.message());
         let message = message.await.expect("a message in time")?;
         Ok(message.and_then(|message| message.update))
     }

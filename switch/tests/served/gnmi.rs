@@ -18,7 +18,7 @@ use ultima_gnmi::v0::{
     SubscriptionList, SubscriptionMode,
 };
 
-use crate::served::common::{Bed, PATIENCE};
+use crate::served::common::{Bed, TIMEOUT};
 use crate::served::interfaces::{Host, in_namespace, ip, running_interface_and_socket};
 
 async fn client(bed: &Bed) -> GNmiClient<Channel> {
@@ -49,7 +49,7 @@ async fn subscribe(
 
 /// The values of the next message; none is that all has been said.
 async fn next(stream: &mut Streaming<SubscribeResponse>) -> Option<Vec<Value>> {
-    let answer = timeout(PATIENCE, stream.message()).await;
+    let answer = timeout(TIMEOUT, stream.message()).await;
     let answer = answer.expect("in time").expect("no error").expect("no end");
     match answer.response.expect("something") {
         Response::SyncResponse(_) => None,

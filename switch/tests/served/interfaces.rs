@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::served::common::{
-    Bed, Controller, PATIENCE, Peer, accounted, bare, group, names, packets, probe, program,
+    Bed, Controller, Peer, TIMEOUT, accounted, bare, group, names, packets, probe, program,
 };
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::socket::sockopt::{UdpGroSegment, UdpGsoSegment};
@@ -51,7 +51,7 @@ pub fn ip(arguments: &str) {
 /// Waits until an interface in this thread's namespace has its queue: the kernel attaches it some time
 /// after the other end of a veth pair came up, and drops what is sent before.
 fn until_up(name: &str) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         let link = Command::new("ip")
             .args(["-o", "link", "show", name])
@@ -83,7 +83,7 @@ impl Host {
                 job();
             }
         });
-        let tid = wait.recv_timeout(PATIENCE).expect("the thread starts");
+        let tid = wait.recv_timeout(TIMEOUT).expect("the thread starts");
         ip(&format!(
             "link add sw{n} type veth peer name h{n} address 02:00:00:00:00:0{n} netns {tid}"
         ));
@@ -107,7 +107,7 @@ impl Host {
     /// Runs something in the host's namespace and waits for it.
     pub fn run<R: Send + 'static>(&self, job: impl FnOnce() -> R + Send + 'static) -> R {
         self.spawn(job)
-            .recv_timeout(PATIENCE)
+            .recv_timeout(TIMEOUT)
             .expect("the job ends well")
     }
 
@@ -232,12 +232,12 @@ fn transfer(one: &Host, two: &Host) {
         stream.read_to_end(&mut data).expect("data");
         data
     });
-    let address: SocketAddr = port.recv_timeout(PATIENCE).expect("listens");
+    let address: SocketAddr = port.recv_timeout(TIMEOUT).expect("listens");
     one.run(move || {
-        let mut stream = TcpStream::connect_timeout(&address, PATIENCE).expect("connects");
+        let mut stream = TcpStream::connect_timeout(&address, TIMEOUT).expect("connects");
         stream.write_all(&sent).expect("sends");
     });
-    assert!(received.recv_timeout(PATIENCE).expect("received") == data);
+    assert!(received.recv_timeout(TIMEOUT).expect("received") == data);
 }
 
 #[test]
@@ -280,7 +280,7 @@ fn udp_crosses_with_all_offloads_on() {
             ip(&format!("link set sw2 gso_max_size {gso_max}"));
             let socket = two.run(move || {
                 let socket = UdpSocket::bind("10.0.0.2:0").expect("bind");
-                socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+                socket.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
                 setsockopt(&socket, UdpGroSegment, &gro).expect("an option");
                 socket
             });
@@ -331,11 +331,11 @@ fn frames_over_the_mtu_of_the_other_end_do_not_arrive_merged() {
             ip("link set h2 mtu 1000");
             stream
         });
-        let address: SocketAddr = port.recv_timeout(PATIENCE).expect("listens");
+        let address: SocketAddr = port.recv_timeout(TIMEOUT).expect("listens");
         let mut sender = one.run(move || TcpStream::connect(address).expect("connects"));
-        let receiver = accepted.recv_timeout(PATIENCE).expect("accepts");
+        let receiver = accepted.recv_timeout(TIMEOUT).expect("accepts");
         sender.write_all(&[7; 14_480]).expect("sends");
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             let drops = bed.port(2).await.drops.expect("drops");
             if packets(&drops.oversize) >= 10 {
@@ -433,13 +433,13 @@ fn udp_checksums_are_whole_in_both_directions() {
         let (listening, bound) = mpsc::channel();
         let received = host.spawn(move || {
             let socket = UdpSocket::bind("10.0.0.1:6000").expect("bind");
-            socket.set_read_timeout(Some(PATIENCE)).expect("timeout");
+            socket.set_read_timeout(Some(TIMEOUT)).expect("timeout");
             listening.send(()).expect("the test waits");
             let mut buffer = [0; 64];
             let (len, from) = socket.recv_from(&mut buffer).expect("a datagram");
             (buffer[..len].to_vec(), from.ip())
         });
-        bound.recv_timeout(PATIENCE).expect("bound");
+        bound.recv_timeout(TIMEOUT).expect("bound");
         // The same datagram back: addresses and ports swapped leave its checksum as it is.
         let mut back = plain.clone();
         back[..6].copy_from_slice(&plain[6..12]);
@@ -456,7 +456,7 @@ fn udp_checksums_are_whole_in_both_directions() {
         }
         back[40..42].copy_from_slice(&(!(sum as u16)).to_be_bytes());
         peer.send(&back);
-        let (data, from) = received.recv_timeout(PATIENCE).expect("received");
+        let (data, from) = received.recv_timeout(TIMEOUT).expect("received");
         assert_eq!(
             (data.as_slice(), from),
             (&b"plain"[..], Ipv4Addr::new(10, 0, 0, 2).into())
@@ -599,7 +599,7 @@ fn frames_pass_a_queueing_discipline_that_an_interface_gets_later() {
         let total = send(10);
         bed.settled(1, total).await;
         tc("qdisc add dev sw1 root pfifo");
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while queued("sw1") == 0 {
             let total = send(1);
             bed.settled(1, total).await;
@@ -684,7 +684,7 @@ fn queued(interface: &str) -> u64 {
 
 /// Waits until port 1 is connected, or not connected.
 async fn until_connected(bed: &Bed, connected: bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while bed.port(1).await.connected != connected {
         assert!(Instant::now() < deadline, "never connected: {connected}");
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -786,7 +786,7 @@ fn a_full_queue_of_an_interface_holds_frames_back() {
         }
         let port = bed.settled(1, 100).await;
         assert_eq!(packets(&port.left), 100, "{port:?}");
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while host.run(|| received("h1")) < before + 100 {
             assert!(Instant::now() < deadline, "frames that left do not arrive");
         }

@@ -11,7 +11,7 @@ use ultima_switch::proto::{Next, PacketTrace as Message, Pattern, TraceRequest};
 use ultima_switch::trace::{Fate, Origin, PacketTrace};
 use ultima_switch::{Attach, Loss, PortConfig, Switch, SwitchConfig, WireConfig};
 
-use crate::served::common::{Bed, DEVICE, PATIENCE, bare, group, probe};
+use crate::served::common::{Bed, DEVICE, TIMEOUT, bare, group, probe};
 
 async fn client(switch: &Switch) -> TraceClient<Channel> {
     let address = format!("http://{}", switch.grpc_addr());
@@ -27,7 +27,7 @@ fn next(port: u32, count: u32) -> TraceRequest {
         device_id: DEVICE,
         port,
         packets: Some(Packets::Next(next)),
-        time_limit_ms: PATIENCE.as_millis() as u32,
+        time_limit_ms: TIMEOUT.as_millis() as u32,
     }
 }
 
@@ -40,7 +40,7 @@ fn put_in(port: u32, frame: Vec<u8>) -> TraceRequest {
 
 /// The next trace; `None` at the end.
 async fn read(stream: &mut Streaming<Message>) -> Option<PacketTrace> {
-    let message = tokio::time::timeout(PATIENCE, stream.message());
+    let message = tokio::time::timeout(TIMEOUT, stream.message());
     let message = message.await.expect("a trace in time").expect("no error")?;
     Some(serde_json::from_slice(&message.document).expect("a trace as JSON"))
 }
@@ -314,7 +314,7 @@ async fn clients_that_leave_make_room() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, again)
+    tokio::time::timeout(TIMEOUT, again)
         .await
         .expect("room again");
 }

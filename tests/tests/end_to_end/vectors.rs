@@ -21,7 +21,7 @@ use ultima_tests::testbed::Testbed;
 use self::files::{Counted, LossDigest, Vectors};
 
 /// The deadline for a switch to report a loss.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 on_both! {
     all_vectors_hold;
@@ -56,7 +56,7 @@ impl<'a> Listener<'a> {
     /// The next operation with losses.
     async fn next(&mut self) -> LossDigest {
         while self.waiting.is_empty() {
-            let list = timeout(PATIENCE, self.digests.recv()).await;
+            let list = timeout(TIMEOUT, self.digests.recv()).await;
             let list = list.expect("a digest in time");
             let list = list.expect("the stream lasts as long as the client");
             let losses = list.data.iter().map(|message| {

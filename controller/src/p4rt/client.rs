@@ -47,9 +47,9 @@ const PIPELINE_TIMEOUT: Duration = Duration::from_secs(60);
 /// the switch works on one.
 pub(crate) const IN_FLIGHT: usize = 4;
 
-/// The limits of calls over a connection.
+/// The options of calls over a connection.
 #[derive(Clone, Debug)]
-struct CallLimits {
+struct CallOptions {
     /// Updates per call.
     batch: usize,
     /// Timeout after which a write is abandoned; none for the timeout of any call.
@@ -58,9 +58,9 @@ struct CallLimits {
     deadline: Option<ChangeDeadline>,
 }
 
-impl Default for CallLimits {
+impl Default for CallOptions {
     fn default() -> Self {
-        CallLimits {
+        CallOptions {
             batch: BATCH,
             write_timeout: None,
             deadline: None,
@@ -98,7 +98,7 @@ pub struct SwitchClient {
     session: Arc<Session>,
     metrics: Metrics,
     unanswered: Unanswered,
-    limits: CallLimits,
+    options: CallOptions,
     /// True if a call was abandoned because others waited.
     has_abandoned: AtomicBool,
     /// The store whose jobs it writes; none for a client that writes no jobs of a store.
@@ -190,7 +190,7 @@ impl SwitchClient {
                     metrics: Metrics::default(),
                     // `recording_unanswered` replaces it.
                     unanswered: Unanswered::new(CALL_TIMEOUT),
-                    limits: CallLimits::default(),
+                    options: CallOptions::default(),
                     has_abandoned: AtomicBool::new(false),
                     owner: None,
                 });
@@ -245,25 +245,25 @@ impl SwitchClient {
     /// Returns the same connection for a change that others wait for. When they have waited too
     /// long, the current call and all later ones are abandoned, and the switch needs a resync.
     pub fn with_deadline(&self, deadline: ChangeDeadline) -> Self {
-        let limits = CallLimits {
+        let options = CallOptions {
             deadline: Some(deadline),
-            ..self.limits.clone()
+            ..self.options.clone()
         };
-        self.limited(limits)
+        self.with_options(options)
     }
 
     /// Returns the same connection with short timeouts: calls have at most `batch` updates, and a
     /// call without an answer within `write_timeout` is abandoned, with all later ones.
     pub fn with_limits(&self, batch: usize, write_timeout: Duration) -> Self {
-        let limits = CallLimits {
+        let options = CallOptions {
             batch: batch.clamp(1, BATCH),
             write_timeout: Some(write_timeout),
-            ..self.limits.clone()
+            ..self.options.clone()
         };
-        self.limited(limits)
+        self.with_options(options)
     }
 
-    fn limited(&self, limits: CallLimits) -> Self {
+    fn with_options(&self, options: CallOptions) -> Self {
         SwitchClient {
             device: self.device.clone(),
             election_id: self.election_id,
@@ -271,7 +271,7 @@ impl SwitchClient {
             session: Arc::clone(&self.session),
             metrics: self.metrics.clone(),
             unanswered: self.unanswered.clone(),
-            limits,
+            options,
             has_abandoned: AtomicBool::new(false),
             owner: self.owner,
         }
@@ -357,7 +357,7 @@ impl SwitchClient {
     /// ABORTED.
     pub async fn write(&self, updates: Vec<Update>, order: Order) -> Result<(), WriteError> {
         let has_failed = AtomicBool::new(false);
-        let batches = updates.chunks(self.limits.batch);
+        let batches = updates.chunks(self.options.batch);
         let batches: Vec<_> = batches
             .map(|batch| self.write_unless_failed(batch, &has_failed))
             .collect();
@@ -398,7 +398,7 @@ impl SwitchClient {
         let begun = Instant::now().into_std();
         let mut rpc = self.rpc.clone();
         let write = self.unanswered.sent(rpc.write(request));
-        let write_timeout = after(self.limits.write_timeout);
+        let write_timeout = after(self.options.write_timeout);
         let answer = self
             .answered_unless(write_timeout, CALL_TIMEOUT, write)
             .await;
@@ -475,7 +475,7 @@ impl SwitchClient {
         }
         if self.has_abandoned.load(Ordering::Relaxed)
             || self
-                .limits
+                .options
                 .deadline
                 .as_ref()
                 .is_some_and(ChangeDeadline::has_passed)
@@ -483,7 +483,7 @@ impl SwitchClient {
             return Err(RpcError::Abandoned);
         }
         let deadline = async {
-            match &self.limits.deadline {
+            match &self.options.deadline {
                 Some(deadline) => deadline.passed().await,
                 None => pending().await,
             }

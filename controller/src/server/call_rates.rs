@@ -14,7 +14,7 @@ const MOST: usize = 1 << 16;
 
 /// The limit for the calls of each client with a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CallLimit {
+pub struct RateLimit {
     /// The time between two calls in the long run.
     pub interval: Duration,
     /// Calls at once after a pause: the ranks of a large host join, attend and leave.
@@ -22,9 +22,9 @@ pub struct CallLimit {
 }
 
 /// 500 calls a second.
-impl Default for CallLimit {
+impl Default for RateLimit {
     fn default() -> Self {
-        CallLimit {
+        RateLimit {
             interval: Duration::from_millis(2),
             burst: 5000,
         }
@@ -35,13 +35,13 @@ impl Default for CallLimit {
 /// rate algorithm (ITU-T I.371). Clones share it.
 #[derive(Clone, Debug)]
 pub struct CallRates {
-    limit: CallLimit,
+    limit: RateLimit,
     ends: Arc<Mutex<HashMap<String, Instant>>>,
 }
 
 impl CallRates {
     /// No calls yet.
-    pub fn new(limit: CallLimit) -> Self {
+    pub fn new(limit: RateLimit) -> Self {
         let ends = Arc::default();
         CallRates { limit, ends }
     }
@@ -51,7 +51,7 @@ impl CallRates {
     /// # Errors
     /// The client calls too often.
     pub fn count(&self, client: &Identity, now: Instant) -> Result<(), Status> {
-        let CallLimit { interval, burst } = self.limit;
+        let RateLimit { interval, burst } = self.limit;
         let mut ends = lock(&self.ends);
         if ends.len() >= MOST {
             ends.retain(|_, end| *end > now);
@@ -77,8 +77,8 @@ mod tests {
 
     #[test]
     fn a_client_that_calls_too_often_is_refused_alone() {
-        let limit = CallLimit::default();
-        let CallLimit { interval, burst } = limit;
+        let limit = RateLimit::default();
+        let RateLimit { interval, burst } = limit;
         let (rates, now) = (CallRates::new(limit), Instant::now());
         let of = |name: &str| Identity::of_uri(&format!("spiffe://ultima/agent/{name}")).unwrap();
         let (eager, other) = (of("h1"), of("h2"));

@@ -10,7 +10,7 @@ use ultima_planner::fabric::Fabric;
 use ultima_planner::fabric::damping::DampingConfig;
 use ultima_planner::program::Program;
 
-use super::call_rates::CallLimit;
+use super::call_rates::RateLimit;
 use super::error::ServeError;
 use super::timers::Timers;
 
@@ -47,7 +47,7 @@ pub struct Config {
     /// The most jobs of a client with a certificate; none for no limit.
     pub jobs_per_client: Option<usize>,
     /// The most calls of a client with a certificate. No operator sets it.
-    pub call_limit: CallLimit,
+    pub rate_limit: RateLimit,
     /// Damping of elements that fail and come back.
     pub damping: DampingConfig,
     /// Timers that no operator sets.
@@ -85,7 +85,7 @@ impl Config {
             repair: true,
             agent_rate: None,
             jobs_per_client: None,
-            call_limit: CallLimit::default(),
+            rate_limit: RateLimit::default(),
             damping: DampingConfig::default(),
             timers: Timers::default(),
         }

@@ -81,7 +81,7 @@ mod tests {
     use ultima_grpc::server::Connection;
 
     use super::*;
-    use crate::server::call_rates::CallLimit;
+    use crate::server::call_rates::RateLimit;
 
     const LIMITS: Limits = Limits {
         total: 3,
@@ -99,7 +99,7 @@ mod tests {
         let take = std::sync::Arc::new(take);
         let api = Api {
             router: Router::new().route(METRICS.0, get(async move || take().await)),
-            rates: CallRates::new(CallLimit::default()),
+            rates: CallRates::new(RateLimit::default()),
         };
         let (place, _evicted) = connections.admit(None).expect("room");
         tokio::spawn(async move {

@@ -63,7 +63,7 @@ mod tail_drops;
 mod telemetry;
 mod timers;
 
-pub use call_rates::CallLimit;
+pub use call_rates::RateLimit;
 pub use condition::ElementState;
 pub use config::{AUDIT_EVERY, Config};
 pub use controller::{Controller, JobState, JobStatus, SwitchState};

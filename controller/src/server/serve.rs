@@ -165,7 +165,7 @@ impl Bound {
             listener,
             metrics,
             certificates,
-            rates: CallRates::new(config.call_limit),
+            rates: CallRates::new(config.rate_limit),
             idle: config.timers.connection,
         })
     }

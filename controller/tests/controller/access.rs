@@ -18,7 +18,7 @@ use ultima_api::client::{self, Client, ClientError};
 use ultima_api::identity::{Identity, Role};
 use ultima_api::v1::leadership_client::LeadershipClient;
 use ultima_api::v1::{FILE_DESCRIPTOR_SET, GetStandingRequest, JoinResponse};
-use ultima_controller::server::{self, CallLimit, CandidateHandle, Config, Handle, ServeError};
+use ultima_controller::server::{self, CandidateHandle, Config, Handle, RateLimit, ServeError};
 use ultima_grpc::tls::{ClientTls, IdentityFiles, ServerTls};
 use ultima_planner::job::JobSpec;
 
@@ -347,12 +347,12 @@ async fn an_agent_acts_only_for_its_own_host() {
 async fn a_client_that_calls_too_often_is_refused_and_others_are_served() {
     const BURST: u32 = 20;
     let authority = Authority::new();
-    let call_limit = CallLimit {
+    let rate_limit = RateLimit {
         interval: Duration::from_secs(600),
         burst: BURST,
     };
     let (_switch, handle) = serve(Config {
-        call_limit,
+        rate_limit,
         ..config(Some(authority.server()))
     })
     .await;

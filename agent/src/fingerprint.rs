@@ -12,8 +12,8 @@ use crate::job::error::Refusal;
 
 /// The version of the rendezvous, and of what its fields mean. 2: the codec interleaves large buckets in units. 3: blocks with less
 /// padding, slots that fill an MTU of 1,500. 4: units from 16 blocks on. 5: large buckets in parts, tags by AEGIS. 6: grants of credit count
-/// arrived packets.
-const RENDEZVOUS_VERSION: u32 = 6;
+/// arrived packets. 7: packets have a check of their bucket's length.
+const RENDEZVOUS_VERSION: u32 = 7;
 
 /// Fields that a rank may leave open: it takes rank 0's value.
 const SEED: &str = "seed";

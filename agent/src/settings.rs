@@ -13,16 +13,16 @@ const EARLY_OPERATIONS: usize = 1024;
 /// rank may be stopped for 62 ms without loss.
 const SLACK_SHARE: u32 = 16;
 
-/// A rank's settings. All ranks of a job use the same, but for `rate`, `t_s`, `patience` and some [`Policies`].
+/// A rank's settings. All ranks of a job use the same, but for `rate`, `t_s`, `deadline_factor` and some [`Policies`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
     /// The deadline of an operation, from its start.
     pub t_b: Duration,
     /// The time at which owners send what they have, from the operation's start; `None` for 3/5 of `t_b`.
     pub t_s: Option<Duration>,
-    /// The multiple of their usual duration after which operations end ([`Config::patience`]); `None` for as long as the learned
-    /// bounds allow.
-    pub patience: Option<f64>,
+    /// The multiple of its bucket's usual time after which an operation ends ([`Config::deadline_factor`]); `None` for as long as
+    /// the learned bounds allow.
+    pub deadline_factor: Option<f64>,
     /// Bytes of values in a full packet; `None` for what the fabric's narrowest link takes.
     pub slot_bytes: Option<usize>,
     /// True if buckets are Hadamard-coded.
@@ -45,7 +45,7 @@ impl Settings {
         Self {
             t_b,
             t_s: None,
-            patience: None,
+            deadline_factor: None,
             slot_bytes: None,
             hadamard: true,
             recycling: false,
@@ -71,7 +71,7 @@ impl Settings {
             },
             t_s: self.t_s.unwrap_or(config.t_s),
             slack: config.t_b / SLACK_SHARE,
-            patience: self.patience,
+            deadline_factor: self.deadline_factor,
             element: self.element,
             recycling: self.recycling.then(Recycling::default),
             pacing: pacing.or(config.pacing),

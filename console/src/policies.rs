@@ -55,13 +55,13 @@ fn timeouts() -> impl TypedValueParser<Value = Timeouts> {
     named(&Timeouts::ALL, Timeouts::name)
 }
 
-/// Parses a patience, a multiple of an operation's usual time.
-pub fn patience(text: &str) -> Result<f64, String> {
-    let patience = text.parse().ok();
-    let most = Config::MOST_PATIENCE;
-    patience
-        .filter(|patience| Config::is_patience(*patience))
-        .ok_or_else(|| format!("expected a multiple of the usual time, 1 to {most}"))
+/// Parses a deadline factor, a multiple of an AllReduce's usual time.
+pub fn deadline_factor(text: &str) -> Result<f64, String> {
+    let factor = text.parse().ok();
+    let max = Config::MAX_DEADLINE_FACTOR;
+    factor
+        .filter(|factor| Config::is_deadline_factor(*factor))
+        .ok_or_else(|| format!("expected a multiple of the usual time, 1 to {max}"))
 }
 
 /// Parses the name of an element type on the wire.

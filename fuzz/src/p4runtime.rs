@@ -44,8 +44,8 @@ const ELECTION: Uint128 = Uint128 {
     high: u64::MAX,
     low: u64::MAX,
 };
-/// An answer that takes longer is a hang.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// The deadline of a response. A missing response is a hang.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 static BED: LazyLock<Mutex<Bed>> = LazyLock::new(|| Mutex::new(Bed::new()));
 
@@ -197,7 +197,7 @@ impl Primary {
 
 /// Every request is answered in time, and never by a panic.
 async fn timely<T>(answer: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
-    let answer = tokio::time::timeout(PATIENCE, answer).await;
+    let answer = tokio::time::timeout(TIMEOUT, answer).await;
     let answer = answer.expect("an answer in time");
     if let Err(status) = &answer {
         let bad = matches!(

@@ -61,9 +61,9 @@ pub struct Config {
     /// after everyone's last packets once. A host's scheduler may stop a rank for milliseconds, too rarely to be
     /// learned. Zero in simulations.
     pub slack: Duration,
-    /// The longest duration of an operation and its stages with [`Timeouts::CauseAware`], as a multiple of the bucket's usual one,
-    /// 1 to 1,000, after 20 operations; 1 ms longer than usual at least. None: as long as the other bounds allow.
-    pub patience: Option<f64>,
+    /// The multiple of its bucket's usual time after which an operation ends with [`Timeouts::CauseAware`], 1 to 1,000. Limits each
+    /// stage in the same way. Applies after 20 operations, and adds at least 1 ms. None: as long as the other bounds allow.
+    pub deadline_factor: Option<f64>,
     /// The rate limit. None: as fast as the driver accepts datagrams.
     pub pacing: Option<Pacing>,
     /// The number of ranks that may send contributions to this one at a time.
@@ -254,12 +254,12 @@ pub enum ConfigError {
         /// The configured t_B.
         t_b: Duration,
     },
-    /// A patience below 1 or too large.
-    #[error("a patience of {0}: expected 1 to {most}, such as 1.5", most = Config::MOST_PATIENCE)]
-    Patience(f64),
-    /// Patience with timeouts that have no usual duration.
-    #[error("patience with the timeouts {}: expected the timeouts {}, or no patience", .0.name(), Timeouts::CauseAware.name())]
-    PatienceTimeouts(Timeouts),
+    /// A deadline factor below 1 or too large.
+    #[error("a deadline factor of {0}: expected 1 to {max}, such as 1.5", max = Config::MAX_DEADLINE_FACTOR)]
+    DeadlineFactor(f64),
+    /// A deadline factor with timeouts that do not learn the usual time.
+    #[error("a deadline factor with the timeouts {}: expected the timeouts {}, or no deadline factor", .0.name(), Timeouts::CauseAware.name())]
+    DeadlineFactorTimeouts(Timeouts),
     /// A pacing rate of zero.
     #[error("a pacing rate of 0 bit/s: expected at least 1, or no pacing")]
     Pacing,
@@ -284,12 +284,12 @@ pub enum ConfigError {
 impl Config {
     /// A slot that fits an MTU of 1,500 with all headers.
     pub const SLOT_BYTES: usize = 1408;
-    /// The largest [`Config::patience`].
-    pub const MOST_PATIENCE: f64 = 1000.0;
+    /// The largest [`Config::deadline_factor`].
+    pub const MAX_DEADLINE_FACTOR: f64 = 1000.0;
 
-    /// True for a valid [`Config::patience`].
-    pub fn is_patience(factor: f64) -> bool {
-        (1.0..=Self::MOST_PATIENCE).contains(&factor)
+    /// True for a valid [`Config::deadline_factor`].
+    pub fn is_deadline_factor(factor: f64) -> bool {
+        (1.0..=Self::MAX_DEADLINE_FACTOR).contains(&factor)
     }
 
     /// Creates a configuration for tests, simulations and programs that choose every policy: 1,408-byte slots,
@@ -317,7 +317,7 @@ impl Config {
             t_b,
             timeouts: Timeouts::default(),
             slack: Duration::ZERO,
-            patience: None,
+            deadline_factor: None,
             pacing: None,
             incast: IncastPolicy::All,
             receive_buffer: None,
@@ -359,12 +359,12 @@ impl Config {
                 t_b: self.t_b,
             });
         }
-        if let Some(patience) = self.patience {
-            if !Self::is_patience(patience) {
-                return Err(ConfigError::Patience(patience));
+        if let Some(factor) = self.deadline_factor {
+            if !Self::is_deadline_factor(factor) {
+                return Err(ConfigError::DeadlineFactor(factor));
             }
             if self.timeouts != Timeouts::CauseAware {
-                return Err(ConfigError::PatienceTimeouts(self.timeouts));
+                return Err(ConfigError::DeadlineFactorTimeouts(self.timeouts));
             }
         }
         if self
@@ -442,15 +442,15 @@ mod tests {
         assert!(sealed.contains("65436"), "{sealed}");
         assert!(refused(|c| c.t_b = Duration::ZERO).contains("deadline"));
         assert!(refused(|c| c.t_s = c.t_b).contains("less than t_B"));
-        let impatient: [fn(&mut Config); 3] = [
-            |c| c.patience = Some(0.9),
-            |c| c.patience = Some(1001.0),
-            |c| c.patience = Some(f64::NAN),
+        let invalid_factors: [fn(&mut Config); 3] = [
+            |c| c.deadline_factor = Some(0.9),
+            |c| c.deadline_factor = Some(1001.0),
+            |c| c.deadline_factor = Some(f64::NAN),
         ];
-        for change in impatient {
+        for change in invalid_factors {
             assert!(refused(change).contains("expected 1 to 1000"));
         }
-        assert!(refused(|c| c.patience = Some(1.5)).contains("timeouts fixed"));
+        assert!(refused(|c| c.deadline_factor = Some(1.5)).contains("timeouts fixed"));
         assert!(refused(|c| c.coding = Coding::Hadamard { log2_block: 20 }).contains("2^16"));
         assert!(refused(|c| c.incast = IncastPolicy::Fixed(0)).contains("1 to 15"));
         assert!(refused(|c| c.incast = IncastPolicy::Fixed(16)).contains("1 to 15"));

@@ -108,11 +108,13 @@ impl SlotNumbers {
     }
 }
 
-/// The layout of a bucket, and the coding of its values.
+/// The layout of a bucket, the coding of its values, and the check of its length before coding.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub(crate) layout: Layout,
     pub(crate) coding: Coding,
+    /// See [`ultima_wire::Header::length_check`].
+    pub(crate) length_check: u8,
 }
 
 #[cfg(test)]

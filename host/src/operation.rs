@@ -30,19 +30,35 @@ pub enum Part {
     Gather,
 }
 
-/// A part of an AllReduce whose input is the result of another operation.
+/// The part of an AllReduce that an operation runs, and its input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Piece {
     /// The part.
     pub part: Part,
+    /// The number of the bucket's entries before coding. Packets carry a check of it, so that ranks refuse those of a bucket with
+    /// another length and the same padding. None states no length: then no rank of the operation states one.
+    pub entries: Option<usize>,
     /// True if the input lacks contributions. This rank's aggregates then report one missing contribution,
     /// whatever they count, so that every receiver knows.
     pub lacks: bool,
 }
 
+impl Piece {
+    /// A whole AllReduce of a bucket of `entries`.
+    pub fn whole(entries: usize) -> Self {
+        Self {
+            entries: Some(entries),
+            ..Self::default()
+        }
+    }
+}
+
 impl From<Part> for Piece {
     fn from(part: Part) -> Self {
-        Self { part, lacks: false }
+        Self {
+            part,
+            ..Self::default()
+        }
     }
 }
 

@@ -48,10 +48,10 @@ PORTS = {"ingress_port", "egress_port", "port"}
 BY_PORT = {"UltimaIngress.malformed", "UltimaIngress.unrouted", "UltimaEgress.queue.port_rate"}
 # Arrays that have so many cells for each source, and one more than the highest index of a job, share or source in the vectors.
 GAPS, DIGITS, INDICES = "UltimaIngress.upstream.gaps.", 16, 5
-# Seconds in which what must come comes, and after which what has not come does not.
-PATIENCE = 2
-# Seconds in which a chip's ports come up again.
-PORTS_PATIENCE = 60
+# Timeout of an expected packet or digest, in seconds.
+TIMEOUT = 2
+# Timeout for a chip's ports to come up again, in seconds.
+PORTS_TIMEOUT = 60
 # Type, and what is before the addresses, of a request for IPv4 over Ethernet.
 ARP = bytes.fromhex("0806 0001 0800 06 04 0001")
 # What P4Runtime calls the program and its pipeline, and the pipes that it runs in: as the controller has it.
@@ -121,10 +121,10 @@ class Switch:
             # We have ended it; a switch that has is noticed when it is asked.
             pass
 
-    def next_digest(self, patience):
+    def next_digest(self, timeout):
         """Returns the next digest by members' names, or None if there is none in time."""
         try:
-            digest_id, data = self.digests.get(timeout=patience)
+            digest_id, data = self.digests.get(timeout=timeout)
         except queue.Empty:
             return None
         digest = next(it for it in self.p4info.digests if it.preamble.id == digest_id)
@@ -236,7 +236,7 @@ class Vectors(BaseTest):
     def wait_for_ports(self, name):
         """Waits until each port has answered: a push takes them down for a while."""
         for port in self.ports:
-            deadline = time.monotonic() + PORTS_PATIENCE
+            deadline = time.monotonic() + PORTS_TIMEOUT
             # ARP for the host at that port, which is counted nowhere.
             mac, ip = bytes([2, 0, 0, 0, 0, port]), bytes([10, 0, 0, port])
             asked = ARP + mac + bytes([10, 0, 0, 254]) + bytes(6) + ip
@@ -246,7 +246,7 @@ class Vectors(BaseTest):
                 if isinstance(result, self.dataplane.PollSuccess):
                     break
                 if time.monotonic() > deadline:
-                    raise AssertionError(f"{name}: port {port} does not answer ARP {PORTS_PATIENCE} s after the push")
+                    raise AssertionError(f"{name}: port {port} does not answer ARP {PORTS_TIMEOUT} s after the push")
         # An answer that came late is none to a packet.
         while isinstance(self.dataplane.poll(device_number=0, timeout=0.5), self.dataplane.PollSuccess):
             pass
@@ -269,7 +269,7 @@ class Vectors(BaseTest):
                 self.expect(name, expected["port"], pattern(expected["frame"], number))
         for members in step.get("digests", []):
             members = {member: self.ports[it] if member in PORTS else it for member, it in members.items()}
-            digest = self.switch.next_digest(PATIENCE)
+            digest = self.switch.next_digest(TIMEOUT)
             assert digest == members, f"{name}: digest {digest}, expected {members}"
         digest = self.switch.next_digest(0.1)
         assert digest is None, f"{name}: unexpected digest {digest}"
@@ -278,7 +278,7 @@ class Vectors(BaseTest):
             raise AssertionError(f"{name}: out of port {result.port} comes {result.packet.hex()}, too")
 
     def expect(self, name, port, expected):
-        result = self.dataplane.poll(device_number=0, port_number=port, timeout=PATIENCE)
+        result = self.dataplane.poll(device_number=0, port_number=port, timeout=TIMEOUT)
         if not isinstance(result, self.dataplane.PollSuccess):
             raise AssertionError(f"{name}: nothing comes out of port {port}")
         # A link pads short frames.

@@ -51,7 +51,7 @@ pub struct Settings {
     recycling: Option<bool>,
     hadamard: Option<bool>,
     learning: Option<bool>,
-    patience: Option<f64>,
+    deadline_factor: Option<f64>,
     wire: Option<String>,
     rate: Option<u64>,
     slot_bytes: Option<usize>,
@@ -118,19 +118,19 @@ impl Settings {
         if self.learning == Some(false) {
             settings.policies.timeouts = Timeouts::Fixed;
         }
-        if let Some(patience) = self.patience {
-            if !Config::is_patience(patience) {
-                let most = Config::MOST_PATIENCE;
+        if let Some(factor) = self.deadline_factor {
+            if !Config::is_deadline_factor(factor) {
+                let max = Config::MAX_DEADLINE_FACTOR;
                 let message = format!(
-                    "patience is {patience}: expected a multiple of an AllReduce's usual time, 1 to {most}"
+                    "deadline_factor is {factor}: expected a multiple of an AllReduce's usual time, 1 to {max}"
                 );
                 return Err(setting(py, message));
             }
             if self.learning == Some(false) {
-                let message = "patience needs learned times: expected learning=True, or no patience";
+                let message = "deadline_factor needs learned times: expected learning=True, or no deadline_factor";
                 return Err(setting(py, message.into()));
             }
-            settings.patience = Some(patience);
+            settings.deadline_factor = Some(factor);
         }
         settings.slot_bytes = self.slot_bytes.or(settings.slot_bytes);
         if let Some(name) = self.wire {

@@ -132,8 +132,8 @@ def operations() -> dict[str, Any]:
             "small slot": raised(lambda: ultima.Job(slot_bytes=4)),
             "true deadline": raised(lambda: ultima.Job(deadline=True)),
             "true seed": raised(lambda: ultima.Job(seed=True)),
-            "no patience": raised(lambda: ultima.Job(patience=0.9)),
-            "unlearned patience": raised(lambda: ultima.Job(patience=1.5, learning=False)),
+            "small factor": raised(lambda: ultima.Job(deadline_factor=0.9)),
+            "unlearned": raised(lambda: ultima.Job(deadline_factor=1.5, learning=False)),
             "no silence": raised(lambda: ultima.Job(gone_after=0)),
             "rank's type": raised(lambda: ultima.Job(rank="0", addresses=["127.0.0.1:9", "127.0.0.1:10"])),
             "negative rank": raised(lambda: ultima.Job(rank=-1, addresses=["127.0.0.1:9", "127.0.0.1:10"])),
@@ -156,9 +156,9 @@ def operations() -> dict[str, Any]:
     return report
 
 
-def patience() -> list[float]:
-    """Return the deadlines of AllReduces of a job with patience."""
-    with ultima.Job(deadline=60.0, patience=20.0, recycling=True) as job:
+def deadline_factor() -> list[float]:
+    """Return the deadlines of AllReduces of a job with a deadline factor."""
+    with ultima.Job(deadline=60.0, deadline_factor=20.0, recycling=True) as job:
         deadlines = []
         for _ in range(30):
             pending = job.all_reduce_async(floats_of(RANK))
@@ -179,7 +179,7 @@ def lengths() -> list[Any]:
 def almost_equal_lengths() -> list[Any]:
     """Return the exceptions of means whose lengths differ, but need as many packets."""
     with ultima.Job(deadline=0.5, learning=False) as job:
-        return [raised(lambda n=n: job.all_reduce(np.ones(n + RANK, np.float32))) for n in (3, 10, 1024)]
+        return [raised(lambda n=n: job.all_reduce(np.ones(n + RANK, np.float32))) for n in (3, 10, 1024, 2000)]
 
 
 def different_calls() -> list[Any]:

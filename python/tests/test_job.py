@@ -30,8 +30,8 @@ class Jobs(unittest.TestCase):
                 "masked": "pass array.filled(0)",
                 "slow": "rate is 1: expected a whole number of bits per second, 100,000 or more",
                 "odd slot": "slot_bytes is 66: expected a multiple of 4",
-                "no patience": "patience is 0.9: expected a multiple of an AllReduce's usual time, 1 to 1000",
-                "unlearned patience": "patience needs learned times: expected learning=True, or no patience",
+                "small factor": "deadline_factor is 0.9: expected a multiple of an AllReduce's usual time, 1 to 1000",
+                "unlearned": "deadline_factor needs learned times: expected learning=True, or no deadline_factor",
                 "small slot": "slot_bytes is 4: expected a multiple of 4, 64 or more",
                 "true deadline": "deadline is True: expected a number",
                 "no silence": "gone_after is 0: expected seconds, such as 60, or None",
@@ -46,11 +46,11 @@ class Jobs(unittest.TestCase):
                 self.assertIn(words, report["refused"][what][1])
             self.assertEqual(report["refused"]["negative wait"][1], "seconds is -1: expected 0 or more")
 
-    def test_patience_shortens_deadlines(self):
-        for ended in launch.run("job_ranks.patience", 2, ULTIMA_STORE="host"):
+    def test_a_deadline_factor_shortens_deadlines(self):
+        for ended in launch.run("job_ranks.deadline_factor", 2, ULTIMA_STORE="host"):
             first, *_, last = ended.result()
             self.assertEqual(first, 60.0)
-            # Without patience it would be twice 60 s / 16 at least.
+            # Without the factor it would be twice 60 s / 16 at least.
             self.assertLess(last, 7.5)
 
     def test_arrays_of_different_lengths_are_an_error(self):

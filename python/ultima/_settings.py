@@ -17,7 +17,7 @@ _RANGES = {
 
 
 class Settings(TypedDict, total=False):
-    """What a user may set of a job. All ranks use the same, but for `interface`, `rate` and `patience`."""
+    """What a user may set of a job. All ranks use the same, but for `interface`, `rate` and `deadline_factor`."""
 
     deadline: float
     """Seconds after which an AllReduce ends with what has arrived. Default: 5, or ULTIMA_DEADLINE."""
@@ -35,9 +35,9 @@ class Settings(TypedDict, total=False):
     """True if a transform spreads each loss over many values. Default: True."""
     learning: bool
     """True if deadlines are learned: an AllReduce then waits little longer than usual. Default: True."""
-    patience: float
-    """The multiple of its usual time after which an AllReduce ends, 1 to 1,000, such as 1.5. The first 20 show that
-    time. Default: as long as `deadline` and the learned bounds allow."""
+    deadline_factor: float
+    """The multiple of its bucket's usual time after which an AllReduce ends, 1 to 1,000, such as 1.5. The first 20
+    AllReduces show that time. Default: as long as `deadline` and the learned bounds allow."""
     wire: str
     """The type of values in packets: "f32", "bf16" or "f16". Default: "f32"."""
     rate: int

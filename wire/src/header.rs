@@ -27,6 +27,8 @@ pub(crate) const HOST_FLAGS_AT: usize = 30;
 pub const SLOT_AT: usize = 32;
 /// The largest number in [`Header::incast`].
 pub const INCAST_MAX: u8 = 15;
+/// The largest number in [`Header::length_check`].
+const LENGTH_CHECK_MAX: u8 = 15;
 /// The UDP port of a host's first rank: the magic's value. Its *n*-th further rank uses the *n*th port after
 /// it. Only a default: Ultima packets are recognized by magic and version, not by port.
 pub const UDP_PORT: u16 = MAGIC;
@@ -41,6 +43,11 @@ pub const fn header_len(sealed: bool) -> usize {
 /// The group address of a job's GATHER: [`GROUP_NETWORK`] with the job's id in its lower half.
 pub fn group_address(job: u16) -> Ipv4Addr {
     Ipv4Addr::from_bits(GROUP_NETWORK.to_bits() | u32::from(job))
+}
+
+/// A check of the number of a bucket's entries, 1 to 15. Coding pads buckets, so different lengths can have equal slots.
+pub fn length_check(entries: usize) -> u8 {
+    (entries % usize::from(LENGTH_CHECK_MAX)) as u8 + 1
 }
 
 /// The 16 bytes that follow the header when the AUTH flag is set.
@@ -99,6 +106,8 @@ pub struct Header {
     pub bucket: u16,
     /// Written by the sending host.
     pub host_flags: HostFlags,
+    /// SCATTER, GATHER and REPAIR: the [`length_check`] of the bucket; 0 if the sender states none.
+    pub length_check: u8,
     /// The type of the payload's elements.
     pub dtype: Dtype,
     /// The number of ranks that may send to this packet's sender at a time, up to [`INCAST_MAX`]; 0 for all.
@@ -161,6 +170,7 @@ impl Header {
             step: 0,
             bucket: 0,
             host_flags: HostFlags::default(),
+            length_check: 0,
             dtype: Dtype::None,
             incast: 0,
             slot: 0,
@@ -235,6 +245,7 @@ impl Header {
             step: u32_at(24),
             bucket: u16_at(28),
             host_flags: HostFlags::from_bits(bytes[HOST_FLAGS_AT]),
+            length_check: bytes[HOST_FLAGS_AT] & LENGTH_CHECK_MAX,
             dtype: Dtype::from_bits(bytes[31] >> 4).ok_or(ParseError::Dtype(bytes[31] >> 4))?,
             incast: bytes[31] & INCAST_MAX,
             slot: u32_at(SLOT_AT),
@@ -271,7 +282,8 @@ impl Header {
             .copy_from_slice(&self.packet_number.to_be_bytes());
         buf[24..28].copy_from_slice(&self.step.to_be_bytes());
         buf[28..30].copy_from_slice(&self.bucket.to_be_bytes());
-        buf[HOST_FLAGS_AT] = self.host_flags.to_bits() | auth;
+        buf[HOST_FLAGS_AT] =
+            self.host_flags.to_bits() | auth | self.length_check.min(LENGTH_CHECK_MAX);
         buf[31] = ((self.dtype as u8) << 4) | self.incast.min(INCAST_MAX);
         buf[SLOT_AT..SLOT_AT + 4].copy_from_slice(&self.slot.to_be_bytes());
         buf[36..40].copy_from_slice(&self.slots.to_be_bytes());

@@ -23,6 +23,7 @@ pub use feedback::Feedback;
 pub use header::{
     AUTH_LEN, Auth, GROUP_NETWORK, HEADER_LEN, Header, INCAST_MAX, KIND_AT, KIND_MASK, MAGIC,
     PACKET_NUMBER_AT, ParseError, SLOT_AT, UDP_PORT, VERSION, group_address, header_len,
+    length_check,
 };
 pub use report::Report;
 pub use ticks::Ticks;

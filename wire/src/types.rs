@@ -109,7 +109,7 @@ impl SwitchFlags {
     }
 }
 
-/// Flags of the sending host. Bits that version 1 does not assign are sent as 0 and ignored by receivers.
+/// Flags of the sending host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct HostFlags {
     /// True for the last packets of its sender in this phase of the operation.

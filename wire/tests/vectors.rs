@@ -74,6 +74,7 @@ impl Vector {
                 hadamard: self.field("hadamard") == 1,
                 exact: self.field("exact") == 1,
             },
+            length_check: self.field("length_check") as u8,
             dtype: [Dtype::None, Dtype::F32, Dtype::Bf16, Dtype::F16][self.field("dtype") as usize],
             incast: self.field("incast") as u8,
             slot: self.field("slot"),

@@ -19,9 +19,9 @@ const VALUES: usize = 1 << 19;
 const ALIGNED: usize = 1 << Coding::MAX_LOG2_BLOCK;
 /// Parts in progress at a time, while packets arrive as usual.
 const IN_PROGRESS: usize = 2;
-/// The next part starts at the latest after this many times the time that a part usually takes. So a rank that does not
-/// come costs no other rank's packets of any part.
-const PATIENCE: u32 = 2;
+/// The longest time from one part's start to the next one's, as a multiple of a part's usual time. So a rank that does not
+/// arrive costs no other rank's packets of any part.
+const START_INTERVAL: u32 = 2;
 /// All parts start in this share of the deadline.
 const STARTS: u32 = 8;
 /// The shortest deadline of a part, after a long delay of the job's thread.
@@ -59,7 +59,7 @@ pub(super) struct Parts {
     start: Instant,
     last_start: Instant,
     /// The longest time from one part's start to that of the next one.
-    patience: Duration,
+    start_interval: Duration,
     /// Of the parts that have ended, each with the time from the first start to its own.
     outcomes: Vec<(Duration, Outcome)>,
     /// The first error. No part starts after it.
@@ -96,7 +96,7 @@ impl Parts {
             in_progress: Vec::new(),
             start: now,
             last_start: now,
-            patience: pace.map_or(most, |pace| most.min(pace * PATIENCE)),
+            start_interval: pace.map_or(most, |pace| most.min(pace * START_INTERVAL)),
             outcomes: Vec::new(),
             error: None,
         })
@@ -118,7 +118,7 @@ impl Parts {
     /// When the next part starts, whatever has ended. None if all have started.
     pub(super) fn due(&self) -> Option<Instant> {
         let is_left = self.started < self.count && self.error.is_none();
-        is_left.then(|| self.last_start + self.patience)
+        is_left.then(|| self.last_start + self.start_interval)
     }
 
     /// Starts the parts that may start now.
@@ -169,7 +169,7 @@ impl Parts {
                 Ok(outcome) => {
                     if outcome.closed_by != ClosedBy::Complete {
                         // The others would wait as long, one after the other.
-                        self.patience = Duration::ZERO;
+                        self.start_interval = Duration::ZERO;
                     }
                     self.outcomes.push((after, outcome));
                 }

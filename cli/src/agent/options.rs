@@ -63,10 +63,10 @@ pub struct Options {
     /// Time t_S after which the owner of a shard sends incomplete results [default: 3/5 of --deadline]
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     pub flush: Option<Duration>,
-    /// End an AllReduce after this multiple of its usual time, such as 1.5, which its first 20 show. With --recycle, later
-    /// ones deliver the rest
-    #[arg(long, value_name = "FACTOR", value_parser = policies::patience)]
-    pub patience: Option<f64>,
+    /// Multiple of its bucket's usual time after which an AllReduce ends, such as 1.5. The first 20 AllReduces show the usual
+    /// time. With --recycle, later ones deliver the rest
+    #[arg(long, value_name = "FACTOR", value_parser = policies::deadline_factor)]
+    pub deadline_factor: Option<f64>,
     /// Number format of values in packets; must be equal on all hosts
     #[arg(long, value_name = "FORMAT", default_value = "f32", value_parser = policies::elements())]
     pub element: Element,
@@ -105,7 +105,7 @@ impl Options {
     pub fn settings(&self) -> Settings {
         Settings {
             t_s: self.flush,
-            patience: self.patience,
+            deadline_factor: self.deadline_factor,
             slot_bytes: self.slot_bytes,
             hadamard: !self.no_hadamard,
             recycling: self.recycle,

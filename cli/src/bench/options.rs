@@ -37,10 +37,10 @@ pub struct Options {
     /// One-way delay of links with a tail
     #[arg(long, value_name = "TIME", value_parser = delay, default_value = "2ms")]
     pub delay: Duration,
-    /// Ultima's patience on links with a tail: its operations end after this multiple of their usual time; 0 for its default. Other links
-    /// always have the default
-    #[arg(long, value_name = "FACTOR", value_parser = patience, default_value = "1.5")]
-    patience: f64,
+    /// Multiple of its bucket's usual time after which an AllReduce of Ultima ends on links with a tail; 0 for Ultima's
+    /// default, which other links always have
+    #[arg(long, value_name = "FACTOR", value_parser = deadline_factor, default_value = "1.5")]
+    deadline_factor: f64,
     /// Shares of packets lost on each link, without a tail [default: 0,0.001,0.01,0.05; quick: 0]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = units::share_under_one)]
     pub loss: Vec<f64>,
@@ -71,9 +71,9 @@ pub struct Options {
 }
 
 impl Options {
-    /// Ultima's patience on links with a tail, unless it is the default.
-    pub fn patience(&self) -> Option<f64> {
-        (self.patience > 0.0).then_some(self.patience)
+    /// Ultima's deadline factor on links with a tail, unless it is the default.
+    pub fn deadline_factor(&self) -> Option<f64> {
+        (self.deadline_factor > 0.0).then_some(self.deadline_factor)
     }
 }
 
@@ -99,10 +99,10 @@ fn delay(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "expected 0s to 1s".to_owned())
 }
 
-fn patience(text: &str) -> Result<f64, String> {
+fn deadline_factor(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(0.0) => Ok(0.0),
-        _ => policies::patience(text).map_err(|error| format!("{error}, or 0")),
+        _ => policies::deadline_factor(text).map_err(|error| format!("{error}, or 0")),
     }
 }
 

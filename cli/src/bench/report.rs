@@ -71,8 +71,8 @@ struct Machine {
 #[derive(Serialize)]
 struct Settings {
     switch: String,
-    /// See [`Options::patience`].
-    patience: Option<f64>,
+    /// See [`Options::deadline_factor`].
+    deadline_factor: Option<f64>,
     time_s: u64,
     rounds: u32,
     operations: u32,
@@ -368,7 +368,7 @@ impl Report {
             versions,
             settings: Settings {
                 switch: options.switch.to_string(),
-                patience: options.patience(),
+                deadline_factor: options.deadline_factor(),
                 time_s: plan.time.as_secs(),
                 rounds: plan.rounds,
                 operations: plan.operations,

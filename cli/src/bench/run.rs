@@ -276,9 +276,9 @@ async fn measure_lab(
     for (condition, sizes) in &lab.conditions {
         let links = report.links(*condition);
         bed.set(links).await?;
-        let patience = options.patience().filter(|_| condition.tail > 1.0);
+        let deadline_factor = options.deadline_factor().filter(|_| condition.tail > 1.0);
         if methods.iter().any(|method| method.is_ultima()) {
-            join(&mut bed, patience, &mut scene.workers[0]).await?;
+            join(&mut bed, deadline_factor, &mut scene.workers[0]).await?;
         }
         for &bytes in sizes {
             let cell = Cell::new(lab, *condition, bytes);
@@ -289,7 +289,7 @@ async fn measure_lab(
                 bytes,
                 methods: &methods,
                 links,
-                is_patient: patience.is_some(),
+                learns_usual_time: deadline_factor.is_some(),
             };
             let measured = cell_of(plan, time, &subject, &bed, &mut scene.workers).await?;
             report.cells.push(cell.with(measured));
@@ -312,7 +312,7 @@ async fn measure_lab(
             digits: scene.stage.file("digits.csv.gz").display().to_string(),
             bed: &mut bed,
             workers: &mut scene.workers[0],
-            patience: options.patience(),
+            deadline_factor: options.deadline_factor(),
         };
         let time = budget.take(weight);
         group.train(plan, time).await?;
@@ -329,12 +329,12 @@ fn say(bar: &ProgressBar, text: &str) {
     }
 }
 
-/// Starts Ultima's part in a new job, which serves all its methods: with recycling if patience cuts operations, so that
-/// later steps deliver what comes late.
-async fn join(bed: &mut Bed, patience: Option<f64>, workers: &mut Workers) -> Result<()> {
+/// Starts Ultima's part in a new job, which serves all its methods. With a deadline factor, the job recycles, so that later
+/// steps deliver late packets' values.
+async fn join(bed: &mut Bed, deadline_factor: Option<f64>, workers: &mut Workers) -> Result<()> {
     let job = bed.create_job().await?;
-    let settings = match patience {
-        Some(patience) => json!({ "recycling": true, "patience": patience }),
+    let settings = match deadline_factor {
+        Some(factor) => json!({ "recycling": true, "deadline_factor": factor }),
         None => json!({}),
     };
     let request = json!({ "do": "join", "job": job, "settings": settings });
@@ -353,8 +353,8 @@ struct Subject<'a> {
     bytes: u64,
     methods: &'a [Method],
     links: Links,
-    /// True if Ultima has patience, and so must know its usual times.
-    is_patient: bool,
+    /// True if Ultima has a deadline factor, and so must know its usual times.
+    learns_usual_time: bool,
 }
 
 async fn cell_of(
@@ -370,7 +370,7 @@ async fn cell_of(
     let mut means = Vec::new();
     let mut measured: Vec<Measured> = methods.iter().map(|it| Measured::new(*it)).collect();
     for &method in methods {
-        if method.is_ultima() && subject.is_patient {
+        if method.is_ultima() && subject.learns_usual_time {
             bed.set(subject.links.without_traffic()).await?;
             operations(workers, method, bytes, USUAL, Duration::ZERO).await?;
             bed.set(subject.links).await?;
@@ -438,8 +438,8 @@ struct Group<'a> {
     digits: String,
     bed: &'a mut Bed,
     workers: &'a mut Workers,
-    /// See [`Options::patience`].
-    patience: Option<f64>,
+    /// See [`Options::deadline_factor`].
+    deadline_factor: Option<f64>,
 }
 
 impl Group<'_> {
@@ -477,9 +477,9 @@ impl Group<'_> {
         let ultima = Method::UltimaMulticast;
         if plan.methods.contains(&ultima) {
             for _ in &self.trainings {
-                join(self.bed, self.patience, self.workers).await?;
+                join(self.bed, self.deadline_factor, self.workers).await?;
             }
-            if self.patience.is_some() {
+            if self.deadline_factor.is_some() {
                 self.learn(ultima).await?;
             }
         }

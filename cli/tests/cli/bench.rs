@@ -86,12 +86,12 @@ fn a_tiny_bench_writes_its_report_and_leaves_nothing() {
                 "{measured}"
             );
         }
-        // Without patience, the slack beyond learned bounds alone is 0.6 s.
-        let is_patient = measured["deadline_s"]
+        // Without a deadline factor, the slack beyond learned bounds alone is 0.6 s.
+        let is_short = measured["deadline_s"]
             .as_f64()
             .map(|deadline| deadline < 0.6);
         let expected = (*name != "gloo-ring").then_some(true);
-        assert_eq!(is_patient, expected, "{measured}");
+        assert_eq!(is_short, expected, "{measured}");
         let summary = &measured["summary"];
         let value = |field: &str| summary[field]["value"].as_f64().expect("a number");
         assert!(
@@ -178,7 +178,7 @@ fn bad_options_are_rejected() {
         ("--sizes", "4MBB3", "such as 400KB"),
         ("--tails", "0.5", "1 to 10"),
         ("--delay", "2s", "0s to 1s"),
-        ("--patience", "0.5", "1 to 1000, or 0"),
+        ("--deadline-factor", "0.5", "1 to 1000, or 0"),
         ("--loss", "1", "--loss"),
         ("--time", "10ms", "1s to 24h"),
         ("--switch", "tofino", "embedded or bmv2"),

@@ -89,8 +89,8 @@ impl Folder {
         let address = UnixAddr::new(&self.path(name)).expect("an address");
         connect(socket.as_raw_fd(), &address).expect("connects");
         let socket = UnixDatagram::from(socket);
-        let patience = Some(Duration::from_secs(10));
-        socket.set_read_timeout(patience).expect("a timeout");
+        let limit = Some(Duration::from_secs(10));
+        socket.set_read_timeout(limit).expect("a timeout");
         socket
     }
 }

@@ -71,8 +71,8 @@ fn peer(dir: &Path, name: &str) -> UnixDatagram {
     let address = UnixAddr::new(&dir.join(name)).expect("an address");
     connect(socket.as_raw_fd(), &address).expect("connects");
     let socket = UnixDatagram::from(socket);
-    let patience = Some(Duration::from_secs(10));
-    socket.set_read_timeout(patience).expect("a timeout");
+    let limit = Some(Duration::from_secs(10));
+    socket.set_read_timeout(limit).expect("a timeout");
     socket
 }
 

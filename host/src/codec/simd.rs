@@ -50,9 +50,6 @@ pub(crate) trait Simd: Copy {
 
     /// Asks for the cache line of `at`. Any address is allowed.
     fn prefetch(self, at: *const f32);
-
-    /// As [`Simd::prefetch`], for the second-level cache.
-    fn prefetch_soon(self, at: *const f32);
 }
 
 /// Work to run with the instructions that [`Cpu`] has. Implementations are `#[inline(always)]`: they take over
@@ -175,9 +172,6 @@ impl Simd for Portable {
 
     #[inline(always)]
     fn prefetch(self, _: *const f32) {}
-
-    #[inline(always)]
-    fn prefetch_soon(self, _: *const f32) {}
 }
 
 /// The sign bits of four values, by the four random bits that decide them. Not every CPU has vector shifts by
@@ -316,9 +310,6 @@ pub(crate) mod neon {
         /// Nothing: the intrinsic is not stable.
         #[inline(always)]
         fn prefetch(self, _: *const f32) {}
-
-        #[inline(always)]
-        fn prefetch_soon(self, _: *const f32) {}
     }
 }
 
@@ -483,12 +474,6 @@ pub(crate) mod x86 {
             // SAFETY: a prefetch of any address has no effect but on speed.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
         }
-
-        #[inline(always)]
-        fn prefetch_soon(self, at: *const f32) {
-            // SAFETY: as above.
-            unsafe { _mm_prefetch::<_MM_HINT_T1>(at.cast()) }
-        }
     }
 
     impl Simd for Fused<__m256> {
@@ -591,12 +576,6 @@ pub(crate) mod x86 {
         fn prefetch(self, at: *const f32) {
             // SAFETY: a prefetch of any address has no effect but on speed.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
-        }
-
-        #[inline(always)]
-        fn prefetch_soon(self, at: *const f32) {
-            // SAFETY: as above.
-            unsafe { _mm_prefetch::<_MM_HINT_T1>(at.cast()) }
         }
     }
 }

@@ -178,14 +178,6 @@ fn runs(tile: &mut [Row], rows: usize, far: usize, gap: usize) -> impl Iterator<
     runs.map(move |rows| &mut rows[..run])
 }
 
-/// Asks for the values of a wide tile's unit, which begin at `start`.
-#[inline(always)]
-fn prefetch_unit<S: Simd>(simd: S, start: *const f32) {
-    for row in 0..GROUP {
-        simd.prefetch_soon(start.wrapping_add(row * LANES));
-    }
-}
-
 /// Encodes a tile.
 pub(super) struct Encode<'a> {
     pub place: Place<'a>,
@@ -378,17 +370,12 @@ impl Task for Decode<'_> {
             (_, 8) => self.load_wide::<S, 8>(simd, far),
             _ => self.load_wide::<S, 16>(simd, far),
         }
-        let next = self.encoded.as_ptr().wrapping_add(GROUP * LANES);
         assert!(rows.is_power_of_two() && self.lanes.iter().all(|lane| lane.len() == rows));
         let lanes = self.lanes.map(<[f32]>::as_mut_ptr);
-        let pitch = (self.place.unit > 1).then_some(self.place.pitch);
         let mut group = 0;
         let gap = self.place.gap(far);
         for run in runs(self.place.tile, rows, far, gap) {
             for at in (0..run.len()).step_by(GROUP) {
-                if let Some(pitch) = pitch {
-                    prefetch_unit(simd, next.wrapping_add(group * pitch));
-                }
                 hadamard::descend::<S, R>(simd, run, at, far);
                 let signs = self.place.signs.next_group();
                 store_group::<S, R>(simd, &run[at..], signs, &lanes, rows, group);

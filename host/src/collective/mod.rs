@@ -210,7 +210,7 @@ impl Collective {
         // SAFETY: this function does not use `bucket`, and returns when the data thread has dropped the values: it drops
         // them before it reports the end of the operation, or has ended, see `Handle::reply`.
         let lent = unsafe { Lent::new(bucket) };
-        self.begin(id, Piece::default(), lent.into(), len, span);
+        self.begin(id, Piece::whole(len), lent.into(), len, span);
         self.set_place(Place::Network);
         self.wait_taken(id).map(|(outcome, _)| outcome)
     }
@@ -225,7 +225,7 @@ impl Collective {
         if self.sends_values_as_they_are() {
             self.check_idle(id)?;
             let span = spans::allreduce(self.config.rank, id, len);
-            self.begin(id, Piece::default(), bucket.into(), len, span);
+            self.begin(id, Piece::whole(len), bucket.into(), len, span);
             self.set_place(Place::Network);
             return Ok(());
         }
@@ -285,7 +285,7 @@ impl Collective {
         }
         self.begin(
             id,
-            Piece::default(),
+            Piece::whole(bucket.len()),
             contributions.into(),
             bucket.len(),
             span.clone(),

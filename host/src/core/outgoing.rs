@@ -16,6 +16,8 @@ pub(super) struct Outgoing<'a> {
     /// The place of its values in the bucket.
     pub(super) range: Range<usize>,
     pub(super) coding: Coding,
+    /// See [`ultima_wire::Header::length_check`].
+    pub(super) length_check: u8,
     /// The ranks that its aggregate counts. None after the operation has ended.
     pub(super) reduce: Option<&'a Reduce>,
     /// Slots of the owner's shard.

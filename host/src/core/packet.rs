@@ -190,7 +190,11 @@ pub(super) fn slot_trimmed(header: &Header, id: OperationId, cause: Cause) -> Sl
 /// Checks a SCATTER, GATHER or REPAIR, with or without payload, against this rank's layout of its bucket.
 pub(super) fn check(
     config: &Config,
-    Shape { layout, coding }: Shape,
+    Shape {
+        layout,
+        coding,
+        length_check,
+    }: Shape,
     header: &Header,
     payload: &[u8],
 ) -> Result<(), Rejection> {
@@ -201,6 +205,9 @@ pub(super) fn check(
     let slots = layout.slots(header.owner);
     if header.slots != slots || header.slot >= slots {
         return Err(Rejection::Slot);
+    }
+    if header.length_check != length_check {
+        return Err(Rejection::Length);
     }
     if header.dtype != config.element.dtype() {
         return Err(Rejection::Dtype);
@@ -279,6 +286,10 @@ pub(super) fn write(
             hadamard: has_values && outgoing.coding != Coding::Identity,
             exact: false,
         },
+        length_check: match has_values {
+            true => outgoing.length_check,
+            false => 0,
+        },
         dtype: match has_values {
             true => config.element.dtype(),
             false => Dtype::None,
@@ -330,6 +341,7 @@ pub(super) fn write_repair(
             hadamard: repair.coding != Coding::Identity,
             ..HostFlags::default()
         },
+        length_check: repair.length_check,
         dtype: config.element.dtype(),
         slot: repair.slot,
         slots: repair.slots,

@@ -179,7 +179,8 @@ impl<V: ValueStore> Core<V> {
     ) -> Result<(), StartError> {
         self.handle_timeout(now);
         let part = piece.part;
-        if piece != Piece::default() && self.recycler.is_some() {
+        let is_half = part != Part::Whole || piece.lacks;
+        if is_half && self.recycler.is_some() {
             return Err(StartError::Recycling(id));
         }
         if let Some(operations) = self.members.is_alone() {

@@ -141,16 +141,18 @@ impl Hierarchical {
         // A shard's range does not depend on the slots.
         let own = Layout::new(encoded.len(), self.members, 1).shard(self.member);
 
-        self.row
-            .start_part(scatter_id, Part::Scatter.into(), encoded)?;
+        let mut piece = Piece {
+            part: Part::Scatter,
+            lacks: false,
+            entries: Some(bucket.len()),
+        };
+        self.row.start_part(scatter_id, piece, encoded)?;
         let (scatter, mut values) = self.row.wait_encoded(scatter_id)?;
 
         shard.resize(own.len());
         shard.copy_from_slice(&values[own.clone()]);
-        let mut piece = Piece {
-            part: Part::Whole,
-            lacks: !scatter.is_whole(),
-        };
+        piece.part = Part::Whole;
+        piece.lacks = !scatter.is_whole();
         self.column.start_part(id, piece, shard)?;
         let (across, shard) = self.column.wait_encoded(id)?;
         values[own].copy_from_slice(&shard);

@@ -408,6 +408,7 @@ mod tests {
             shape: Shape {
                 layout,
                 coding: Coding::Identity,
+                length_check: 0,
             },
             own: &Values::from(vec![5.0; 120]),
             result: &Values::from(vec![1.0; 120]),

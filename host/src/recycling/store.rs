@@ -22,6 +22,8 @@ pub(crate) struct Repair<'a> {
     pub(crate) slots: u32,
     pub(crate) contributions: u16,
     pub(crate) coding: Coding,
+    /// See [`ultima_wire::Header::length_check`].
+    pub(crate) length_check: u8,
     pub(crate) values: &'a [f32],
     /// Number of values in the slot.
     pub(crate) count: usize,
@@ -240,6 +242,7 @@ impl Store {
                 slots,
                 contributions,
                 coding: kept.shape.coding,
+                length_check: kept.shape.length_check,
                 values: kept
                     .values
                     .get(place.start - shard.start..place.end - shard.start)
@@ -280,9 +283,12 @@ mod tests {
         let layout = Layout::new(60, 3, 2);
         let values: Vec<f32> = (20u8..40).map(f32::from).collect();
         let coding = Coding::Identity;
-        store.keep(id(5), Shape { layout, coding }, &values, |slot, rank| {
-            (slot, rank) != (4, 2)
-        });
+        let shape = Shape {
+            layout,
+            coding,
+            length_check: 0,
+        };
+        store.keep(id(5), shape, &values, |slot, rank| (slot, rank) != (4, 2));
         store
     }
 

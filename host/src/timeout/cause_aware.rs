@@ -13,8 +13,8 @@
 //! Waits for stragglers are bounded: by [`STRETCH`] times the usual duration, or [`PERIOD_SHARE`] of the time
 //! from one operation to the next. A source that was overdue in most of the last operations does not count.
 //!
-//! With [`Config::patience`](crate::Config::patience), operations also end after this multiple of the bucket's usual duration, which
-//! bounds by packets exceed where bursts delay many packets.
+//! With [`Config::deadline_factor`](crate::Config::deadline_factor), operations also end after this multiple of the
+//! bucket's usual duration, which bounds by packets exceed where bursts delay many packets.
 
 use std::time::Duration;
 
@@ -24,8 +24,8 @@ use crate::time::Time;
 
 use super::arrivals::Arrivals;
 use super::buckets::Buckets;
+use super::durations::Durations;
 use super::early_close::EarlyClose;
-use super::patience::Durations;
 use super::{Bounds, Ended, Policy, WARM_UP};
 
 /// The share of packets that may be late in each stage: slightly below the 0.1 % that OptiReduce considers
@@ -52,8 +52,8 @@ pub(super) struct CauseAware {
     limits: Bounds,
     /// See [`Config::slack`](crate::Config::slack).
     slack: Duration,
-    /// See [`Config::patience`](crate::Config::patience).
-    patience: Option<f64>,
+    /// See [`Config::deadline_factor`](crate::Config::deadline_factor).
+    deadline_factor: Option<f64>,
     ranks: u16,
     buckets: Buckets<BucketTimes>,
     /// By rank: the share of recent steps in which it was overdue.
@@ -73,7 +73,7 @@ struct BucketTimes {
     /// The time from one operation's start to the next one's.
     period: Duration,
     bounds: Bounds,
-    /// Used with patience.
+    /// Used with a deadline factor.
     durations: Durations,
     stages: [Times; 2],
     early: EarlyClose,
@@ -96,7 +96,12 @@ impl Times {
 }
 
 impl CauseAware {
-    pub(super) fn new(limits: Bounds, slack: Duration, patience: Option<f64>, ranks: u16) -> Self {
+    pub(super) fn new(
+        limits: Bounds,
+        slack: Duration,
+        deadline_factor: Option<f64>,
+        ranks: u16,
+    ) -> Self {
         let mut overdue_now = Bits::default();
         overdue_now.reset(ranks.into());
         Self {
@@ -106,7 +111,7 @@ impl CauseAware {
                 ..limits
             },
             slack,
-            patience,
+            deadline_factor,
             ranks,
             buckets: Buckets::default(),
             overdue: vec![0.0; ranks.into()],
@@ -190,8 +195,8 @@ impl Policy for CauseAware {
         let new = || BucketTimes::new(self.ranks, self.limits);
         let bucket = self.buckets.start(bucket, values, new);
         bucket.starts(now);
-        match self.patience {
-            Some(patience) => (bucket.durations).shorten(bucket.bounds, patience, &self.limits),
+        match self.deadline_factor {
+            Some(factor) => (bucket.durations).shorten(bucket.bounds, factor, &self.limits),
             None => bucket.bounds,
         }
     }

@@ -6,10 +6,10 @@
 //! | `fixed.rs` | [`Timeouts::Fixed`]: the configured t_S and t_B |
 //! | `published.rs` | [`Timeouts::Published`]: as in OptiReduce |
 //! | `cause_aware.rs` | [`Timeouts::CauseAware`]: ours |
-//! | `patience.rs` | a multiple of the usual duration |
 //! | `early_close.rs` | t_C and the *x* % rule of the latter two |
 //! | `buckets.rs` | learned state by bucket |
 //! | `arrivals.rs` | histogram of arrival times over the last operations |
+//! | `durations.rs` | usual durations, and bounds that are a multiple of them |
 //!
 //! An operation has two stages, [`Phase::Scatter`] until the rank's own shard has closed and
 //! [`Phase::Gather`] until all aggregates have arrived. Both are measured from the operation's start *at this
@@ -21,9 +21,9 @@ mod arrivals;
 mod buckets;
 mod cause_aware;
 pub(crate) mod choice;
+mod durations;
 mod early_close;
 mod fixed;
-mod patience;
 mod published;
 
 use std::time::Duration;
@@ -45,7 +45,7 @@ impl Timeouts {
             Timeouts::CauseAware => Box::new(cause_aware::CauseAware::new(
                 limits,
                 config.slack,
-                config.patience,
+                config.deadline_factor,
                 config.ranks,
             )),
         }

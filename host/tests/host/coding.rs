@@ -10,7 +10,8 @@ use crate::common::*;
 use proptest::prelude::*;
 use ultima_host::safeguards::{CodingInUse, CodingRule};
 use ultima_host::{
-    Buffer, Codec, Coding, Config, Exact, OperationId, Rejection, Rules, Safeguards,
+    Buffer, Codec, Coding, Config, Exact, FromRank, OperationId, Piece, Rejection, Rules,
+    Safeguards, Time,
 };
 use ultima_testing::cases;
 
@@ -166,4 +167,28 @@ fn missed_votes_part_ranks_for_a_step() {
     assert!(came.parted.len() as u32 <= came.changes);
     let came = job(4, 3, 2, |_| false, 7);
     assert!(came.parted.is_empty() && came.refused.is_empty() && came.changes >= 2);
+}
+
+/// Coding pads 2,000 and 2,001 entries to the same length.
+#[test]
+fn buckets_of_another_length_with_the_same_padding_are_not_added() {
+    let mut network = Network::new(&config(2));
+    let mut ended = Vec::new();
+    for (rank, entries) in [(0, 2000), (1, 2001)] {
+        let mut encoded = Buffer::default();
+        Codec::new(Coding::default(), 42).encode(id(0), &vec![1.0; entries], &mut encoded);
+        assert_eq!(encoded.len(), 2048);
+        let start = (id(0), Piece::whole(entries));
+        network.start_part(Time::ZERO, rank, start, encoded.to_vec());
+    }
+    while ended.len() < 2 {
+        let next = network.next_event().expect("both operations end");
+        ended.extend(network.advance(next));
+    }
+    for (rank, done) in ended {
+        let arrived = done.outcome.arrived;
+        assert_eq!(arrived, [FromRank::default(); 2], "rank {rank}");
+        let rejected = network.cores[usize::from(rank)].totals().rejected;
+        assert!(rejected.of(Rejection::Length) > 0);
+    }
 }

@@ -96,7 +96,7 @@ impl Jobs {
                     held[at][own].copy_from_slice(&end.encoded);
                     let values = std::mem::take(&mut held[at]);
                     let part = Part::Gather;
-                    let gather = (Grid::gather_id(id), Piece { part, lacks });
+                    let gather = (Grid::gather_id(id), piece(part, lacks));
                     (usize::from(group), member, gather, values)
                 } else if end.outcome.id == Grid::scatter_id(id) {
                     let outside = end.encoded.iter().enumerate();
@@ -105,7 +105,7 @@ impl Jobs {
                     held[at] = end.encoded;
                     let shard = held[at][own].to_vec();
                     let part = Part::Whole;
-                    let across = (id, Piece { part, lacks });
+                    let across = (id, piece(part, lacks));
                     (groups + usize::from(member), group, across, shard)
                 } else {
                     done[at] = Some(GridDone {
@@ -129,6 +129,14 @@ impl Jobs {
             network.settle();
             network.check_accounts();
         }
+    }
+}
+
+/// A part whose operation states no length.
+fn piece(part: Part, lacks: bool) -> Piece {
+    Piece {
+        lacks,
+        ..part.into()
     }
 }
 

@@ -78,15 +78,15 @@ fn slack_extends_the_learned_bounds() {
 
 /// A burst toward rank 0 delays its packets of the last operation, on links where an operation takes 4 ms.
 #[test]
-fn patience_ends_the_wait_for_a_burst() {
+fn a_deadline_factor_ends_the_wait_for_a_burst() {
     const LAST: u32 = 40;
-    for (patience, is_cut) in [(Some(2.0), true), (None, false)] {
+    for (deadline_factor, is_cut) in [(Some(2.0), true), (None, false)] {
         let mut network = Network::new(&Config {
             t_s: 600 * MS,
             t_b: 1000 * MS,
             timeouts: Timeouts::CauseAware,
             slack: 60 * MS,
-            patience,
+            deadline_factor,
             ..config(RANKS)
         });
         network.faults = Box::new(|header, to| {

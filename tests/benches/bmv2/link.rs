@@ -62,12 +62,12 @@ impl Link {
     }
 
     /// Spins until a frame arrives; returns its length.
-    pub fn receive(&self, frame: &mut [u8], patience: Duration) -> io::Result<usize> {
+    pub fn receive(&self, frame: &mut [u8], timeout: Duration) -> io::Result<usize> {
         let start = Instant::now();
         loop {
             match recv(self.socket.as_raw_fd(), frame, MsgFlags::MSG_DONTWAIT) {
                 Ok(len) => return Ok(len),
-                Err(Errno::EAGAIN) if start.elapsed() < patience => std::hint::spin_loop(),
+                Err(Errno::EAGAIN) if start.elapsed() < timeout => std::hint::spin_loop(),
                 Err(errno) => return Err(errno.into()),
             }
         }

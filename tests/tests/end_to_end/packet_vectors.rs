@@ -71,9 +71,9 @@ fn with_constants(mut fields: Fields, auth: bool) -> Fields {
     fields.insert("magic".into(), ultima_wire::MAGIC.into());
     fields.insert("version".into(), ultima_wire::VERSION.into());
     fields.insert("auth".into(), auth.into());
-    // Switches do not read `exact`: it is the highest of their reserved bits.
-    let exact = fields.remove("exact").unwrap_or(0);
-    fields.insert("host_reserved".into(), exact << 4);
+    // Switches read neither `exact` nor `length_check`: for them, these bits are reserved.
+    let [exact, check] = ["exact", "length_check"].map(|name| fields.remove(name).unwrap_or(0));
+    fields.insert("host_reserved".into(), exact << 4 | check);
     fields
 }
 
@@ -148,6 +148,7 @@ fn header(random: &mut Xoshiro256PlusPlus) -> Header {
             hadamard: random.random(),
             exact: random.random(),
         },
+        length_check: random.random_range(0..16),
         dtype: dtypes[random.random_range(0..dtypes.len())],
         incast: random.random_range(0..16),
         slot: random.random(),
@@ -161,7 +162,7 @@ fn header(random: &mut Xoshiro256PlusPlus) -> Header {
 }
 
 fn fields(header: &Header) -> Fields {
-    let fields: [(&str, u32); 25] = [
+    let fields: [(&str, u32); 26] = [
         ("kind", header.kind as u32),
         ("trimmed", header.switch_flags.trimmed.into()),
         ("late", header.switch_flags.late.into()),
@@ -179,6 +180,7 @@ fn fields(header: &Header) -> Fields {
         ("last", header.host_flags.last.into()),
         ("hadamard", header.host_flags.hadamard.into()),
         ("exact", header.host_flags.exact.into()),
+        ("length_check", header.length_check.into()),
         ("dtype", header.dtype as u32),
         ("incast", header.incast.into()),
         ("slot", header.slot),

@@ -42,6 +42,7 @@ pub(super) struct Operation<V> {
     /// incomplete.
     most: u16,
     coding: Coding,
+    length_check: u8,
     pub(super) started: Time,
     /// See [`Members::operation_starts`](super::members::Members::operation_starts).
     pub(super) number: u32,
@@ -102,7 +103,12 @@ impl<V: ValueStore> Operation<V> {
     ) -> Self {
         let Start {
             id,
-            piece: Piece { part, lacks },
+            piece:
+                Piece {
+                    part,
+                    lacks,
+                    entries,
+                },
             now,
             bounds,
             ..
@@ -122,6 +128,7 @@ impl<V: ValueStore> Operation<V> {
             part,
             most: config.ranks - u16::from(lacks),
             coding: config.coding,
+            length_check: entries.map_or(0, ultima_wire::length_check),
             started: now,
             number: start.number,
             bounds,
@@ -176,6 +183,7 @@ impl<V: ValueStore> Operation<V> {
         Shape {
             layout: self.layout,
             coding: self.coding,
+            length_check: self.length_check,
         }
     }
 

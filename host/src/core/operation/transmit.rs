@@ -49,6 +49,7 @@ impl<V: ValueStore> Operation<V> {
         };
         Some(Outgoing {
             coding: self.coding,
+            length_check: self.length_check,
             values: Some(match packet.kind {
                 Kind::Gather => self.bucket.aggregates(range.clone()),
                 _ => self.bucket.own().get(range.clone()),
@@ -92,6 +93,7 @@ impl<V: ValueStore> Operation<V> {
             },
             range: 0..0,
             coding: self.coding,
+            length_check: self.length_check,
             values: None,
             reduce: None,
             slots: self.layout.slots(rank),

@@ -1,4 +1,4 @@
-//! Patience: bounds that are a multiple of the usual durations.
+//! A bucket's usual durations, and bounds that are a multiple of them.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -10,7 +10,7 @@ const WINDOW: usize = 32;
 /// The percentile of these durations that is the usual one. Bursts and stragglers change it if they delay more than three
 /// operations in four.
 const USUAL: usize = 25;
-/// The least time that patience adds to the usual duration: a scheduler delays a rank by as much at any time.
+/// The least time between the usual duration and a bound: a scheduler delays a rank by as much at any time.
 const LEAST: Duration = Duration::from_millis(1);
 
 /// How long the stages of a bucket's last operations lasted, from the start of the operation.
@@ -28,16 +28,16 @@ impl Durations {
         }
     }
 
-    /// Shortens `bounds`, so that no stage lasts longer than `patience` times its usual duration. t_S may last as long as the share of
+    /// Shortens `bounds`, so that no stage lasts longer than `factor` times its usual duration. t_S may last as long as the share of
     /// t_B that it has in `limits`.
-    pub(super) fn shorten(&self, bounds: Bounds, patience: f64, limits: &Bounds) -> Bounds {
+    pub(super) fn shorten(&self, bounds: Bounds, factor: f64, limits: &Bounds) -> Bounds {
         if self.0[0].len() < WARM_UP {
             return bounds;
         }
         let [shard, all] = self.0.each_ref().map(|durations| {
             let mut durations: Vec<Duration> = durations.iter().copied().collect();
             let usual = percentile(&mut durations, USUAL);
-            usual.mul_f64(patience).max(usual + LEAST)
+            usual.mul_f64(factor).max(usual + LEAST)
         });
         let shorter = bounds.at_most(all, limits);
         // The gather has a sixteenth at least, as in all bounds.
@@ -59,8 +59,8 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// Runs operations with a patience of 1.5, whose stages last `durations` (ms) unless their bounds end them. Returns t_S and
-    /// t_B of the operation after each. Rank 1 is overdue in operations that a bound ends.
+    /// Runs operations with a deadline factor of 1.5, whose stages last `durations` (ms) unless their bounds end them.
+    /// Returns t_S and t_B of the operation after each. Rank 1 is overdue in operations that a bound ends.
     fn bounds_after(durations: impl Iterator<Item = [u32; 2]>) -> Vec<[Duration; 2]> {
         let limits = Bounds {
             t_s: 3000 * MS,

@@ -35,6 +35,7 @@ from pathlib import Path
 
 # Variable with the process id and the outer namespace of this program, which executes itself again in a new one.
 INSIDE = "ULTIMA_MININET_NAMESPACE"
+# Seconds to wait until a process is ready, or an interface up.
 TIMEOUT = 60.0
 PR_SET_PDEATHSIG = 1
 # The longest name of an interface (IFNAMSIZ less the final zero).

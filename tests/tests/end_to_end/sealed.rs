@@ -44,6 +44,7 @@ fn forgeries(job: &Job, keys: &[Option<Key>]) -> Vec<Vec<u8>> {
                 bucket: ID.bucket,
                 slot: 0,
                 slots: 1,
+                length_check: ultima_wire::length_check(VALUES),
                 contributions: if *owner == FORGED_RANK { RANKS } else { 1 },
                 ..sent
             };

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
 
-/// The largest text file, in bytes. A longer one is a mistake, or endless (`/dev/zero`).
+/// The largest text file, in bytes. A longer file is a mistake or endless (`/dev/zero`).
 const MAX_TEXT: usize = 64 << 20;
 
-/// A file as a word of its own, or after `-f`.
+/// An input file: a positional argument, or the value of `-f`.
 #[derive(clap::Args, Clone, Debug)]
 pub struct File {
     /// YAML file; `-` reads standard input. `-f FILE` is the same
@@ -83,22 +83,22 @@ mod tests {
 
     #[test]
     fn texts_are_utf8_and_of_limited_size() {
-        let said = |bytes: &[u8]| text_of(bytes, "f.yaml", 16).map_err(|error| error.to_string());
-        assert_eq!(said("ä: [ö]\n".as_bytes()), Ok("ä: [ö]\n".to_owned()));
-        assert_eq!(said(b""), Ok(String::new()));
+        let read = |bytes: &[u8]| text_of(bytes, "f.yaml", 16).map_err(|error| error.to_string());
+        assert_eq!(read("ä: [ö]\n".as_bytes()), Ok("ä: [ö]\n".to_owned()));
+        assert_eq!(read(b""), Ok(String::new()));
         for (bytes, place) in [
             (&b"\xff\xfeu"[..], "f.yaml:1:1: not UTF-8"),
             (b"a\nb\n\xc3\xa4\xe4", "f.yaml:3:2: not UTF-8"),
         ] {
-            let wrong = said(bytes).unwrap_err();
+            let wrong = read(bytes).unwrap_err();
             assert!(wrong.starts_with(place), "{wrong}");
         }
-        assert!(said(&[b'a'; 16]).is_ok());
-        let endless = text_of(io::repeat(0), "zeros", 16 << 20).unwrap_err();
-        let endless = endless.to_string();
+        assert!(read(&[b'a'; 16]).is_ok());
+        let too_large = text_of(io::repeat(0), "zeros", 16 << 20).unwrap_err();
+        let too_large = too_large.to_string();
         assert!(
-            endless.starts_with("zeros: larger than 16 MiB"),
-            "{endless}"
+            too_large.starts_with("zeros: larger than 16 MiB"),
+            "{too_large}"
         );
     }
 }

@@ -68,7 +68,7 @@ impl Json {
     /// The text of a document.
     ///
     /// # Errors
-    /// The document cannot be serialized; none of ours.
+    /// The document cannot be serialized; Ultima's documents can.
     pub fn of(document: &impl Serialize) -> Result<Self> {
         Ok(Self(serde_json::to_string(document)?))
     }
@@ -100,7 +100,7 @@ pub enum Format {
     Yaml,
 }
 
-/// As on the command line.
+/// The name as on the command line.
 impl fmt::Display for Format {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -148,7 +148,7 @@ impl Format {
     /// Formats `document`; `table` makes the text for people.
     ///
     /// # Errors
-    /// The document cannot be serialized; none of ours.
+    /// The document cannot be serialized; Ultima's documents can.
     pub fn print(
         self,
         document: &impl Serialize,
@@ -185,8 +185,8 @@ pub fn table<const N: usize>(header: [&str; N], rows: impl Iterator<Item = [Stri
     columns(&rows.collect::<Vec<_>>(), &mut Vec::new())
 }
 
-/// Rows of equal length, whose columns are two spaces apart and as wide as their widest cell, and as `widths`: those of rows
-/// that were printed before, to which these are added.
+/// Formats rows of equal length. Columns are two spaces apart and as wide as their widest cell, and at least as wide as
+/// `widths`, the widths of rows that were printed before. Updates `widths`.
 pub fn columns(rows: &[Vec<String>], widths: &mut Vec<usize>) -> String {
     for row in rows {
         widths.resize(row.len().max(widths.len()), 0);

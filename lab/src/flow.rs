@@ -10,9 +10,9 @@ const PAYLOAD: usize = 1_458;
 /// Ethernet, IPv4 and UDP headers.
 const HEADERS: usize = 14 + 20 + 8;
 /// The longest delay of a sender behind its rate; it skips datagrams beyond that.
-const BEHIND: Duration = Duration::from_millis(10);
+const MAX_LAG: Duration = Duration::from_millis(10);
 /// Interval of attempts to connect.
-const AGAIN: Duration = Duration::from_millis(200);
+const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Receives at `address` forever, over `udp` or TCP. Calls `ready` when it listens.
 ///
@@ -51,7 +51,7 @@ pub fn send_udp(address: SocketAddr, rate: u64) -> io::Result<()> {
         let now = Instant::now();
         if let Some(wait) = due.checked_duration_since(now) {
             thread::sleep(wait);
-        } else if now - due > BEHIND {
+        } else if now - due > MAX_LAG {
             due = now;
         }
         // A full queue or a missing receiver loses this datagram; the next may arrive.
@@ -67,6 +67,6 @@ pub fn send_tcp(address: SocketAddr) -> ! {
         if let Ok(mut stream) = TcpStream::connect(address) {
             while stream.write_all(&data).is_ok() {}
         }
-        thread::sleep(AGAIN);
+        thread::sleep(RETRY_INTERVAL);
     }
 }

@@ -105,7 +105,7 @@ fn make(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// The address of a lab's controller, as clients take it.
+/// The address of a lab's controller, as clients accept it.
 pub fn controller_address(name: &LabName) -> String {
     format!("unix:{}", Folder::of(name).controller().display())
 }
@@ -134,7 +134,7 @@ pub fn names() -> Result<Vec<LabName>, LabError> {
     Ok(names)
 }
 
-/// The lock of commands that create or remove labs. It ends with its process.
+/// The lock of commands that create or remove labs. The end of its processes releases it.
 pub struct Lock(File);
 
 impl Lock {

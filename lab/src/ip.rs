@@ -19,7 +19,7 @@ pub fn add_namespaces(plan: &Plan, lock: &Lock) -> Result<(), LabError> {
     Ok(())
 }
 
-/// Removes a namespace's name; it ends with its last process.
+/// Removes a namespace's name. The namespace ends with its last process.
 pub fn delete_namespace(namespace: &str, lock: &Lock) -> Result<(), LabError> {
     run(&["netns", "delete", namespace], "", lock)
 }
@@ -71,7 +71,7 @@ pub fn switch_side(plan: &Plan) -> impl Iterator<Item = &str> {
 fn veths(plan: &Plan, link: &PlannedLink) -> String {
     let mtu = link.mtu;
     let pair = |one: &Interface, other: &Interface| {
-        // Hosts take frames that stand for several. Into switches and wires, such frames are slow.
+        // Hosts accept GSO frames. Between switches and wires they are slow, so limit frames to the MTU.
         let gso = match one.namespace == other.namespace {
             true => format!(" gso_max_size {mtu}"),
             false => String::new(),
@@ -117,8 +117,8 @@ fn addresses(host: &PlannedHost) -> String {
     )
 }
 
-/// Runs `ip`, which holds the lock by its output: if this process is killed, no other command removes the lab
-/// before `ip` has ended.
+/// Runs `ip`, which holds the lock through its standard output: if this process is killed, no other command
+/// removes the lab before `ip` has ended.
 fn run(arguments: &[&str], script: &str, lock: &Lock) -> Result<(), LabError> {
     let mut child = Command::new("ip")
         .args(arguments)
@@ -128,7 +128,7 @@ fn run(arguments: &[&str], script: &str, lock: &Lock) -> Result<(), LabError> {
         .spawn()
         .map_err(cannot_run)?;
     if let Some(mut stdin) = child.stdin.take() {
-        // If it ends early, its output has the reason.
+        // If `ip` ends early, its output has the reason.
         let _ = stdin.write_all(script.as_bytes());
     }
     let output = child.wait_with_output().map_err(cannot_run)?;
@@ -136,7 +136,7 @@ fn run(arguments: &[&str], script: &str, lock: &Lock) -> Result<(), LabError> {
         return Ok(());
     }
     let said = String::from_utf8_lossy(&output.stderr);
-    // `Command failed -:3` follows the reason: a line number in a script that the user has not seen.
+    // `Command failed -:3` follows the reason: a line number in a script that the user does not see.
     let line = said
         .rsplit_once("Command failed -:")
         .and_then(|(_, number)| number.trim().parse::<usize>().ok())

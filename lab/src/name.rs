@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_survive_in_paths() {
+    fn names_are_valid_in_paths() {
         for good in ["a", "star4", "2.leaf-spine_x"] {
             assert_eq!(good.parse::<LabName>().unwrap().as_str(), good);
         }

@@ -16,7 +16,7 @@ pub const HOST_INTERFACE: &str = "eth0";
 const WIRE_PORT: usize = 20_000;
 /// The port of the first flow's receiver. Others use the following ones.
 const FLOW_PORT: usize = 30_000;
-/// BMv2's default port for its second control plane; every process needs one of its own.
+/// BMv2's default Thrift port. Each process uses another port.
 const THRIFT_PORT: usize = 9090;
 /// The longest name of an interface (IFNAMSIZ minus the final zero).
 const MAX_INTERFACE: usize = 15;
@@ -369,7 +369,7 @@ traffic:
     }
 
     #[test]
-    fn interfaces_have_names_that_the_kernel_takes() {
+    fn names_of_interfaces_fit_the_limit_of_the_kernel() {
         let long = "a-switch-with-a-long-name";
         let plan = plan(&FABRIC.replace("left", long).replace("/9", "/509")).unwrap();
         let names: Vec<&str> = (plan.switches.iter())
@@ -379,7 +379,7 @@ traffic:
     }
 
     #[test]
-    fn networks_have_all_hosts_and_little_else() {
+    fn the_network_is_the_smallest_that_contains_all_hosts() {
         let network =
             |addresses: &[[u8; 4]]| network(addresses.iter().copied().map(Ipv4Addr::from));
         assert_eq!(network(&[[10, 0, 0, 1], [10, 0, 0, 2]]), "10.0.0.0/30");
@@ -388,7 +388,7 @@ traffic:
     }
 
     #[test]
-    fn a_switch_elsewhere_is_refused() {
+    fn a_switch_outside_the_namespace_is_rejected() {
         for wrong in ["10.0.0.9:9559", "switch.example:9559", "127.0.0.1:9560"] {
             let text = FABRIC.replace("name: left }", &format!("name: left, grpc: '{wrong}' }}"));
             let line = plan(&text).unwrap_err().to_string();

@@ -161,8 +161,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_is_its_number_and_its_start() {
-        let own = ProcessId::of(std::process::id().cast_signed()).expect("this one runs");
+    fn a_process_is_identified_by_its_id_and_start_time() {
+        let own = ProcessId::of(std::process::id().cast_signed()).expect("this process runs");
         assert!(own.runs());
         let earlier = ProcessId {
             start: own.start - 1,
@@ -184,6 +184,6 @@ mod tests {
         assert!(process.runs());
         assert_eq!(stop(&name, &[], &[process]).expect("it ends"), 1);
         assert!(!process.runs());
-        child.wait().expect("it was ours");
+        child.wait().expect("a child of this process");
     }
 }

@@ -137,7 +137,7 @@ fn is_on_path(program: &str) -> bool {
 enum Ready {
     /// A line of its log with this prefix.
     Line(&'static str),
-    /// It listens at this address in the switches' namespace.
+    /// A connection to this address in the switches' namespace succeeds.
     Listens(SocketAddr),
     /// None is needed.
     Started,
@@ -195,7 +195,7 @@ impl Maker<'_> {
         }
         self.cancel.check()?;
         ip::add_links(self.plan, self.lock)?;
-        // BMv2 reads frames unchanged. The embedded switch splits those that stand for several.
+        // BMv2 reads frames unchanged. The embedded switch splits GSO frames.
         if self.state.switch == SwitchKind::Bmv2 {
             namespace::within(&self.plan.namespace, || {
                 ip::switch_side(self.plan).try_for_each(offload::turn_off)
@@ -276,8 +276,8 @@ impl Maker<'_> {
             .arg("--no-p4")
             .args(["--device-id", &switch.device_id.to_string()])
             .args(["--thrift-port", &switch.thrift_port.to_string()]);
-        // BMv2's default is one name for all switches of the machine. The path is a socket's, of which the
-        // kernel takes 107 bytes: too few for the longest names of a lab and a switch.
+        // BMv2's default is one name for all switches of the machine. The kernel limits a socket's path to 107
+        // bytes, too few for the longest names of a lab and a switch.
         let notifications = self.folder.notifications(switch);
         command.args([
             "--notifications-addr",
@@ -337,7 +337,7 @@ impl Maker<'_> {
         let log = File::create(&path).map_err(LabError::file(&path))?;
         let errors = log.try_clone().map_err(LabError::file(&path))?;
         // In its own process group, so that Ctrl-C at `lab up` reaches only this process; in the root folder,
-        // so that it blocks no other.
+        // so that it keeps no other folder busy.
         command
             .current_dir("/")
             .process_group(0)
@@ -347,7 +347,7 @@ impl Maker<'_> {
         let program = command.get_program().display().to_string();
         let spawned = namespace::within(namespace, || Ok(command.spawn()))?;
         let child = spawned.map_err(LabError::system(format!("cannot start {program}")))?;
-        // A process that has ended needs no stop.
+        // An ended process need not be stopped.
         if let Some(process) = ProcessId::of(child.id().cast_signed()) {
             self.state.processes.push(Started {
                 role: role.to_owned(),

@@ -1,10 +1,10 @@
 """Prints the descriptors of the installed Python package `p4runtime`.
 
-One line per .proto file: the bytes of its FileDescriptorProto in hexadecimal. They are taken from
-the literal in the generated module's source, without importing it, because which versions of
-protobuf can import a generated module depends on the protoc that generated it.
+One line per .proto file: the bytes of its FileDescriptorProto in hexadecimal. The script takes them
+from the literal in the generated module's source and does not import the module: only some versions
+of protobuf can import it, depending on the protoc that generated it.
 
-Exits with status 3 when a module is not installed.
+Exits with status 3 if a module is not installed.
 """
 
 import ast
@@ -34,7 +34,7 @@ def source_of(module):
 
 
 def serialized_descriptor(source):
-    """The literal that generated code hands to the descriptor pool.
+    """The literal that generated code passes to the descriptor pool.
 
     Modules of protoc 3.20 and later call AddSerializedFile(b"..."), those of earlier ones
     FileDescriptor(..., serialized_pb=b"...").
@@ -48,7 +48,7 @@ def serialized_descriptor(source):
             for keyword in node.keywords:
                 if keyword.arg == "serialized_pb":
                     return keyword.value.value
-    raise SystemExit("a generated module holds no serialized descriptor")
+    raise SystemExit("a generated module has no serialized descriptor")
 
 
 for name in MODULES:

@@ -103,11 +103,11 @@ fn testbed() -> Testbed {
         .engine
         .pre_mut()
         .insert_group(1, replicas)
-        .expect("the group is right");
+        .expect("a valid group");
     testbed
 }
 
-/// A frame of rank 0's.
+/// A frame of rank 0.
 fn frame(kind: Kind, to: Ipv4Addr, to_mac: [u8; 6]) -> Vec<u8> {
     let header = Header {
         budget: Ticks::MAX,
@@ -125,7 +125,7 @@ fn frame(kind: Kind, to: Ipv4Addr, to_mac: [u8; 6]) -> Vec<u8> {
     frame
 }
 
-fn whole_way(c: &mut Criterion) {
+fn ingress_and_egress(c: &mut Criterion) {
     let mut group = c.benchmark_group("packet");
     let unicast = frame(Kind::Scatter, address(1), mac(1));
     let to_all = frame(
@@ -192,5 +192,5 @@ fn load(c: &mut Criterion) {
     });
 }
 
-criterion_group!(benches, whole_way, lookups, load);
+criterion_group!(benches, ingress_and_egress, lookups, load);
 criterion_main!(benches);

@@ -98,7 +98,7 @@ fn mac(i: u64) -> u64 {
     scrambled(i) >> 16
 }
 
-/// Odd multiples permute: no two of the first 2^32 are the same.
+/// Multiplication by an odd number permutes: the first 2^32 addresses differ.
 fn address(i: u64) -> u32 {
     (i as u32).wrapping_mul(0x9e37_79b1)
 }
@@ -138,20 +138,19 @@ fn entry(testbed: &Testbed, kind: &Kind, i: u64) -> TableEntry {
     }
 }
 
-/// A switch whose table has about so many entries: what a short prefix or mask makes equal to
-/// another is left out.
+/// A switch whose table has about this many entries. Entries that a short prefix or mask makes equal are omitted.
 fn testbed(kind: &Kind, entries: u64) -> Testbed {
     let mut testbed = Testbed::new(JSON, P4INFO);
     for i in 0..entries {
         let entry = entry(&testbed, kind, i);
         let id = testbed.table(kind.table);
-        let mut table = testbed.engine.table_mut(id).expect("the table is there");
+        let mut table = testbed.engine.table_mut(id).expect("the table exists");
         let _ = table.insert(entry);
     }
     testbed
 }
 
-/// A packet for a table that matches entry `i`, if it is there.
+/// A packet for a table that matches entry `i`, if the table has it.
 fn frame(number: u8, i: u64) -> Vec<u8> {
     let mut frame = vec![number];
     frame.extend(&mac(i).to_be_bytes()[2..]);
@@ -168,7 +167,7 @@ fn lookups(c: &mut Criterion) {
     measure(&mut group, "none", none, &[frame(0, 0)]);
     for kind in &KINDS {
         for entries in SIZES {
-            // Packets of different entries, in no order.
+            // Packets of different entries, in random order.
             let picked = (0..4096).map(|i| scrambled(i) % entries);
             let frames: Vec<_> = picked.map(|i| frame(kind.number, i)).collect();
             let name = format!("{}/{entries}", kind.name);
@@ -186,7 +185,7 @@ fn measure(group: &mut Group, name: &str, mut testbed: Testbed, frames: &[Vec<u8
         b.iter(|| {
             let frame = next.next().map_or(&[][..], Vec::as_slice);
             testbed.engine.ingress(0, black_box(frame), 1, &mut copies);
-            // Of what no entry matches.
+            // A packet that no entry matches.
             copies.clear();
         });
     });
@@ -202,7 +201,7 @@ fn writes(c: &mut Criterion) {
                 .map(|i| entry(&testbed, kind, i))
                 .collect();
             let id = testbed.table(kind.table);
-            let mut table = testbed.engine.table_mut(id).expect("the table is there");
+            let mut table = testbed.engine.table_mut(id).expect("the table exists");
             let mut next = more.iter().cycle();
             group.bench_function(format!("{}/{entries}", kind.name), |b| {
                 b.iter(|| {
@@ -210,7 +209,7 @@ fn writes(c: &mut Criterion) {
                     if table.insert(entry.clone()).is_ok() {
                         table
                             .delete(&entry.key, entry.priority)
-                            .expect("it was inserted a moment ago");
+                            .expect("inserted above");
                     }
                 });
             });

@@ -38,7 +38,7 @@ struct Member {
 }
 
 impl Etcd {
-    /// Starts a cluster; prints that the test is skipped if etcd is not installed.
+    /// Starts a cluster. If etcd is not installed, reports a skipped test and returns `None`.
     ///
     /// # Panics
     /// A member does not start.
@@ -60,7 +60,7 @@ impl Etcd {
             process: None,
         };
         let mut etcd = Etcd {
-            // In memory: a slow disk would end leases.
+            // In memory, because leases expire on a slow disk.
             folder: tempfile::tempdir_in("/dev/shm").expect("a folder"),
             members: (0..members).map(member).collect(),
             tls: None,
@@ -79,9 +79,9 @@ impl Etcd {
     /// The index of the member that leads the cluster.
     ///
     /// # Panics
-    /// No server leads within 30 s.
+    /// No member leads within 30 s.
     pub fn leader(&self) -> usize {
-        let begun = Instant::now();
+        let start = Instant::now();
         loop {
             let leads = |at: &usize| {
                 let answer = get("/metrics", self.members[*at].metrics);
@@ -90,32 +90,32 @@ impl Etcd {
             if let Some(at) = (0..self.members.len()).find(leads) {
                 return at;
             }
-            assert!(begun.elapsed() < START, "no member of etcd leads");
+            assert!(start.elapsed() < START, "no member of etcd leads");
             sleep(Duration::from_millis(50));
         }
     }
 
-    /// Ends a member with SIGKILL.
+    /// Kills a member with SIGKILL.
     ///
     /// # Panics
-    /// It does not run.
+    /// The member does not run.
     pub fn kill(&mut self, at: usize) {
-        let mut process = self.members[at].process.take().expect("it runs");
-        process.kill().expect("it runs");
-        process.wait().expect("it ends");
+        let mut process = self.members[at].process.take().expect("the member runs");
+        process.kill().expect("the member runs");
+        process.wait().expect("the member ends");
     }
 
     /// Pauses all members with SIGSTOP, or continues them.
     ///
     /// # Panics
-    /// One does not run.
+    /// A member does not run.
     pub fn pause(&self, is_paused: bool) {
         let signal = match is_paused {
             true => Signal::SIGSTOP,
             false => Signal::SIGCONT,
         };
         for member in &self.members {
-            let process = member.process.as_ref().expect("it runs");
+            let process = member.process.as_ref().expect("the member runs");
             signals::signal(process.id(), signal);
         }
     }
@@ -135,7 +135,7 @@ impl Etcd {
         }
     }
 
-    /// Writes a key, to a cluster without TLS.
+    /// Writes a key of a cluster without TLS.
     pub fn put(&self, key: &str, value: &str) {
         let (key, value) = (base64(key), base64(value));
         let body = format!(r#"{{"key":"{key}","value":"{value}"}}"#);
@@ -155,8 +155,8 @@ impl Etcd {
         self.post("maintenance/alarm", &body);
     }
 
-    /// Adds a user to a cluster without TLS, and from then on requires one. The user reads and writes the keys from `first` up to
-    /// `end`.
+    /// Adds a user to a cluster without TLS, and requires authentication from then on. The user may read and write the keys from
+    /// `first` up to `end`.
     pub fn require_user(&self, name: &str, password: &str, [first, end]: [&str; 2]) {
         let (first, end) = (base64(first), base64(end));
         for (path, body) in [
@@ -213,7 +213,7 @@ impl Etcd {
         let client = format!("{scheme}://127.0.0.1:{client}");
         let metrics = format!("http://127.0.0.1:{metrics}");
         let peer = format!("http://127.0.0.1:{peer}");
-        // It ends with this thread, also if the process is killed.
+        // etcd ends with this thread, even if the process is killed.
         let mut etcd = Command::new("setpriv");
         etcd.args(["--pdeathsig", "KILL", "etcd"]);
         if let Some(Tls { cert, key, ca }) = &self.tls {
@@ -231,7 +231,7 @@ impl Etcd {
             .args(["--initial-advertise-peer-urls", &peer])
             .args(["--initial-cluster", &peers])
             .args(["--heartbeat-interval", "50", "--election-timeout", "500"])
-            // Passwords of tests are no secrets.
+            // A cheap hash is enough for passwords of tests.
             .args(["--bcrypt-cost", "4"])
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -240,10 +240,10 @@ impl Etcd {
     }
 
     fn wait(&self, at: usize) {
-        let begun = Instant::now();
+        let start = Instant::now();
         let metrics = self.members[at].metrics;
         while get("/health", metrics).is_none_or(|text| !text.contains("\"true\"")) {
-            assert!(begun.elapsed() < START, "etcd does not start");
+            assert!(start.elapsed() < START, "etcd does not start");
             sleep(Duration::from_millis(20));
         }
     }
@@ -252,14 +252,14 @@ impl Etcd {
 impl Drop for Etcd {
     fn drop(&mut self) {
         for process in self.members.iter_mut().filter_map(|it| it.process.as_mut()) {
-            // It may have ended.
+            // The member may have ended.
             let _ = process.kill();
             let _ = process.wait();
         }
     }
 }
 
-/// A port that was free just now.
+/// A free port.
 fn free_port() -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
     listener.local_addr().expect("an address").port()
@@ -280,7 +280,7 @@ fn exchange(request: &str, port: u16) -> Option<String> {
     Some(text)
 }
 
-/// As etcd's JSON gateway takes bytes (RFC 4648 §4).
+/// Encodes bytes for etcd's JSON gateway (RFC 4648 §4).
 fn base64(text: &str) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let digits = text.as_bytes().chunks(3).flat_map(|bytes| {

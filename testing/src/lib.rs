@@ -17,17 +17,17 @@ pub fn full() -> bool {
     std::env::var_os("ULTIMA_FULL").is_some_and(|value| value == "1")
 }
 
-/// True if this run covers the full matrix. Else prints that the test, or the rest of it, is [skipped](skipped).
+/// True if this run covers the full matrix. Otherwise reports the test, or the rest of it, as [skipped](skipped).
 pub fn full_run() -> bool {
     let full = full();
     if !full {
-        skipped("ULTIMA_FULL=1 runs all of it");
+        skipped("ULTIMA_FULL=1 runs the full matrix");
     }
     full
 }
 
-/// Prints why a test is skipped, to standard error itself: the test harness hides the output of `eprintln!` in a test
-/// that passes.
+/// Prints why a test is skipped. Writes to standard error directly, because the test harness hides the output of
+/// `eprintln!` in a test that passes.
 pub fn skipped(reason: &str) {
     let test = std::thread::current();
     let test = test.name().unwrap_or("a test");
@@ -42,7 +42,7 @@ pub fn per_run<T>(few: T, all: T) -> T {
 
 /// Returns the number of cases of a property: `few` per change, `many` in a full run. `PROPTEST_CASES` overrides both.
 pub fn cases(few: u32, many: u32) -> u32 {
-    let asked = std::env::var("PROPTEST_CASES").ok();
-    let asked = asked.and_then(|cases| cases.parse().ok());
-    asked.unwrap_or_else(|| per_run(few, many))
+    let requested = std::env::var("PROPTEST_CASES").ok();
+    let requested = requested.and_then(|cases| cases.parse().ok());
+    requested.unwrap_or_else(|| per_run(few, many))
 }

@@ -10,23 +10,23 @@ use nix::unistd::Pid;
 /// Time limit for a process to stop.
 const STOP: Duration = Duration::from_secs(30);
 
-/// Sends a signal to the process `id`. After SIGSTOP, waits until the whole process has stopped: the kernel stops it when
-/// one of its threads next runs, and the others go on until then, which takes a while on a busy machine.
+/// Sends a signal to the process `id`. After SIGSTOP, waits until all threads have stopped. On a busy machine, threads
+/// continue until the kernel next schedules one of them.
 ///
 /// # Panics
 /// The process does not run, or does not stop within 30 s.
 pub fn signal(id: u32, signal: Signal) {
-    kill(Pid::from_raw(id.cast_signed()), signal).expect("it runs");
-    let began = Instant::now();
+    kill(Pid::from_raw(id.cast_signed()), signal).expect("the process runs");
+    let start = Instant::now();
     while signal == Signal::SIGSTOP && !is_stopped(id) {
-        assert!(began.elapsed() < STOP, "process {id} does not stop");
+        assert!(start.elapsed() < STOP, "process {id} does not stop");
         sleep(Duration::from_millis(1));
     }
 }
 
 /// True if all threads of a process have stopped or ended.
 fn is_stopped(id: u32) -> bool {
-    let threads = fs::read_dir(format!("/proc/{id}/task")).expect("it runs");
+    let threads = fs::read_dir(format!("/proc/{id}/task")).expect("the process runs");
     threads.flatten().all(|thread| {
         let stat = fs::read_to_string(thread.path().join("stat"));
         // The state follows the name, which is in parentheses.

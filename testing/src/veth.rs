@@ -16,7 +16,7 @@ pub struct Veth {
 }
 
 impl Veth {
-    /// Makes one; none if this process may not.
+    /// Creates the pair. Returns `None` if this process may not create namespaces.
     ///
     /// # Panics
     /// If iproute2's `ip` is missing, or the pair is not up in time.
@@ -42,7 +42,7 @@ impl Veth {
             veth.ip(end, &["link", "set", "veth0", "up"]);
             veth.ip(end, &["link", "set", "lo", "up"]);
         }
-        // Until the kernel has seen the carrier, it drops what is sent.
+        // The kernel drops frames until it has detected the carrier.
         let latest = Instant::now() + Duration::from_secs(10);
         while !(0..2).all(|end| veth.is_up(end)) {
             assert!(Instant::now() < latest, "the veth pair is not up");
@@ -51,8 +51,8 @@ impl Veth {
         Some(veth)
     }
 
-    /// Has the kernel resolve both addresses. When it does that for the first packets of a job, a later packet may overtake those
-    /// that wait for it.
+    /// Makes the kernel resolve both addresses. If the first packets of a job waited for the resolution, later packets could
+    /// overtake them.
     ///
     /// # Panics
     /// If no packet crosses the pair.
@@ -90,7 +90,7 @@ impl Veth {
         }
     }
 
-    /// Limits what each end sends: a rate such as "100mbit", and a queue of this many bytes. Returns false if the kernel cannot.
+    /// Limits each end to a rate such as "100mbit" and a queue of this many bytes. Returns false if the kernel cannot.
     ///
     /// # Panics
     /// If iproute2's `tc` is missing.
@@ -104,9 +104,9 @@ impl Veth {
     /// Moves the calling thread, and threads and processes that it starts, to one end.
     ///
     /// # Panics
-    /// If it is not root's.
+    /// If the thread does not run as root.
     pub fn enter(&self, end: usize) {
-        setns(&self.namespaces[end], CloneFlags::CLONE_NEWNET).expect("root may");
+        setns(&self.namespaces[end], CloneFlags::CLONE_NEWNET).expect("setns needs root");
     }
 
     /// Runs `work` on a thread at one end.

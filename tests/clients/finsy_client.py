@@ -2,7 +2,7 @@
 
 finsy_client.py GRPC DEVICE_ID P4INFO JSON
 
-The program is switch/tests/programs/controller.p4, its CPU port 64, ports 1 and 2. Exits with status 3 when
+The program is switch/tests/programs/controller.p4, its CPU port 64, ports 1 and 2. Exits with status 3 if
 the package is not installed.
 """
 
@@ -41,7 +41,7 @@ async def refused(writing, code):
         codes = [it.canonical_code for it in error.details.values()]
         assert codes == [code], error
     else:
-        raise AssertionError("it was not refused")
+        raise AssertionError("the write did not fail")
 
 
 async def entries(switch):

@@ -2,7 +2,7 @@
 
 gnmi.py GRPC DEVICE_ID P4INFO JSON
 
-Ports are 1 and 2, on sockets, and 64, to controllers. Exits with status 3 when the package is not installed.
+Ports 1 and 2 are on sockets, 64 is the CPU port. Exits with status 3 if the package is not installed.
 """
 
 import sys
@@ -47,13 +47,13 @@ def main():
         except gNMIException as error:
             assert "/system/memory does not exist" in str(error), error
         else:
-            raise AssertionError("there is no memory")
+            raise AssertionError("the path does not exist")
         try:
             client.set(update=[(f"{prefix}/config/enabled", {"enabled": False})], encoding="json")
         except gNMIException:
             pass
         else:
-            raise AssertionError("a socket is no interface")
+            raise AssertionError("a port on a socket cannot be set")
 
         subscription = {
             "subscription": [{"path": f"{prefix}/state/oper-status", "mode": "on_change"}],

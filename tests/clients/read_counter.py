@@ -3,9 +3,9 @@
 read_counter.py GRPC DEVICE_ID COUNTER INDEX
 
 Asks the switch which program it runs, looks the counter up by name in that program's P4Info, and for each
-line on standard input reads the cell once and prints "PACKETS BYTES". It takes part in no election.
+line on standard input reads the cell once and prints "PACKETS BYTES". It takes no part in arbitration.
 
-Exits with status 3 when a package is not installed.
+Exits with status 3 if a package is not installed.
 """
 
 import os

@@ -2,7 +2,7 @@
 
 shell.py GRPC DEVICE_ID P4INFO JSON
 
-The program is switch/tests/programs/controller.p4, its CPU port 64, ports 1 and 2. Exits with status 3 when
+The program is switch/tests/programs/controller.p4, its CPU port 64, ports 1 and 2. Exits with status 3 if
 the package is not installed.
 """
 
@@ -29,14 +29,14 @@ def mac(address):
 
 
 def refused(action, code):
-    """The one error of a write that must fail."""
+    """Checks that a write fails with one error of this code."""
     try:
         action()
     except P4RuntimeWriteException as error:
         ((_, only),) = error.errors
         assert only.canonical_code == code and only.message, only
     else:
-        raise AssertionError("it was not refused")
+        raise AssertionError("the write did not fail")
 
 
 def forward(address, action, **values):

@@ -2,7 +2,7 @@
 
 ultima_finsy.py GRPC DEVICE_ID P4INFO JSON
 
-Exits with status 3 when the package is not installed.
+Exits with status 3 if the package is not installed.
 """
 
 import asyncio

@@ -1,19 +1,19 @@
 """The hosts' ends of a switch's ports, for a client that a test runs.
 
-The test holds the ends: what is asked of it goes out through standard output, one line each, and it answers
-through standard input.
+The test owns the ends. Commands go to it on standard output, one per line, and its answers come on standard
+input.
 """
 
 import os
 import sys
 
 # The output of libraries must not reach the test.
-_orders = os.fdopen(os.dup(1), "w")
+_commands = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)
 
 
-def _order(text):
-    print(text, file=_orders, flush=True)
+def _command(text):
+    print(text, file=_commands, flush=True)
     answer = sys.stdin.readline().strip()
     if answer != "ok":
         raise AssertionError(f"{text.split()[0]}: {answer or 'the test has ended'}")
@@ -21,12 +21,12 @@ def _order(text):
 
 def send(port, frame):
     """Sends a frame into a port."""
-    _order(f"send {port} {frame.hex()}")
+    _command(f"send {port} {frame.hex()}")
 
 
 def expect(port, frame):
     """Waits for the next frame from a port, which must be this one."""
-    _order(f"expect {port} {frame.hex()}")
+    _command(f"expect {port} {frame.hex()}")
 
 
 def frame(destination, source, ethertype=0x88B5):

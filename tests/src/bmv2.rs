@@ -32,9 +32,9 @@ impl Bmv2 {
     /// own network namespace: BMv2's Thrift server listens on all addresses.
     ///
     /// # Panics
-    /// If it does not start; the message has its log.
+    /// If BMv2 does not start. The message has its log.
     pub fn start(program: &Path, switch: usize, ports: &[(u16, String)]) -> Self {
-        let folder = tempfile::tempdir().expect("there is a folder for temporary files");
+        let folder = tempfile::tempdir().expect("a temporary folder");
         let log = File::create(folder.path().join("log")).expect("the folder is new");
         let number = u16::try_from(switch).expect("a fabric has few switches");
         let grpc = SocketAddr::from((Ipv4Addr::LOCALHOST, 9559 + number));
@@ -74,7 +74,7 @@ impl Bmv2 {
     fn wait_until_it_listens(&mut self) {
         let deadline = Instant::now() + TIMEOUT;
         while TcpStream::connect(self.grpc).is_err() {
-            let ended = self.process.try_wait().expect("it is our child");
+            let ended = self.process.try_wait().expect("a child process");
             assert!(ended.is_none(), "BMv2 ended ({ended:?}):\n{}", self.log());
             assert!(
                 Instant::now() < deadline,

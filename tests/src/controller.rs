@@ -26,7 +26,7 @@ pub const RIGHT_BY_UNICAST: &str = "{ name: right, members: [h2, h4], gather: un
 /// A job across two switches.
 pub const ACROSS: &str = "{ name: across, members: [h1, h1, h2, h3, h4, h3] }";
 
-/// The deadline for the controller to notice a change, and for a switch to notice a new controller.
+/// The deadline for the controller to detect a change, and for a switch to accept a new controller.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The controller of a testbed.
@@ -40,7 +40,7 @@ impl Controller {
     /// Starts a controller, which installs the program and the fabric's routes on all switches.
     ///
     /// # Panics
-    /// If it does not start.
+    /// If the controller does not start.
     pub fn start(testbed: &Testbed) -> Self {
         Self::try_start(testbed, false).unwrap_or_else(|error| panic!("{error}"))
     }
@@ -58,7 +58,7 @@ impl Controller {
     /// Ends the controller and starts another at once, while switches may still have the first as primary.
     ///
     /// # Panics
-    /// If the other does not start.
+    /// If the new controller does not start.
     pub fn replace(self, testbed: &Testbed) -> Self {
         testbed.runtime.block_on(self.server.stop());
         Self::start(testbed)
@@ -101,15 +101,15 @@ impl Controller {
         self.create_until(testbed, yaml, |job| job.ready)
     }
 
-    /// Creates the job in `yaml`, and waits until `is_so` holds for it.
+    /// Creates the job in `yaml`, and waits until `condition` holds for it.
     ///
     /// # Panics
-    /// If the controller rejects the request, or that takes more than ten seconds.
+    /// If the controller rejects the request, or `condition` does not hold after ten seconds.
     pub fn create_until(
         &self,
         testbed: &Testbed,
         yaml: &str,
-        is_so: impl Fn(&api::Job) -> bool,
+        condition: impl Fn(&api::Job) -> bool,
     ) -> Job {
         let request = job::parse(yaml, "job.yaml").unwrap_or_else(|error| panic!("{error}"));
         let JobRequest::Job(spec) = request else {
@@ -119,24 +119,24 @@ impl Controller {
         request.wait_ms = Some(0);
         let created = testbed.runtime.block_on(self.client.create_job(request));
         let created = created.unwrap_or_else(|error| panic!("{error}"));
-        self.job_when(testbed, &created.name, is_so)
+        self.job_when(testbed, &created.name, condition)
     }
 
-    /// Waits until `is_so` holds for a job.
+    /// Waits until `condition` holds for a job.
     ///
     /// # Panics
-    /// If there is no such job, or it takes more than ten seconds.
+    /// If there is no such job, or `condition` does not hold after ten seconds.
     pub fn job_when(
         &self,
         testbed: &Testbed,
         name: &str,
-        is_so: impl Fn(&api::Job) -> bool,
+        condition: impl Fn(&api::Job) -> bool,
     ) -> Job {
         let until = Instant::now() + Duration::from_secs(10);
         loop {
             let job = testbed.runtime.block_on(self.client.job(name));
             let job = job.unwrap_or_else(|error| panic!("{error}"));
-            if is_so(&job) {
+            if condition(&job) {
                 return as_installed(&testbed.fabric, &job);
             }
             assert!(Instant::now() < until, "{job:?}");
@@ -179,7 +179,7 @@ impl Controller {
         waited.expect("switches report losses to the controller")
     }
 
-    /// Waits until the controller knows whether it is a switch's primary.
+    /// Waits until the controller is a switch's primary, or is no longer.
     ///
     /// # Panics
     /// If that takes more than ten seconds.
@@ -197,7 +197,7 @@ impl Controller {
         let waited = testbed
             .runtime
             .block_on(async { timeout(TIMEOUT, known).await });
-        waited.expect("the controller notices who is primary");
+        waited.expect("the controller gets the arbitration update");
     }
 
     /// Changes the members of a job that no member has joined, and waits until the switches have dropped the old epoch.
@@ -221,7 +221,7 @@ impl Controller {
         let waited = testbed
             .runtime
             .block_on(async { timeout(TIMEOUT, resized).await });
-        let job = waited.expect("the old epoch is over");
+        let job = waited.expect("the switches drop the old epoch");
         let job = job.unwrap_or_else(|error: ClientError| panic!("{error}"));
         as_installed(&testbed.fabric, &job)
     }

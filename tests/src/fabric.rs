@@ -19,7 +19,7 @@ pub struct Host {
     pub mac: MacAddr,
     /// Its IPv4 address.
     pub ip: Ipv4Addr,
-    /// The number of ranks that a job may have there.
+    /// The maximum number of ranks of a job on the host.
     pub ranks: u16,
     /// The index of its switch.
     pub switch: usize,
@@ -163,8 +163,8 @@ impl Fabric {
         } else {
             let far = self.distances(to.switch);
             let mut ends = self.trunk_ends();
-            let way = ends.find(|((at, _), (next, _))| *at == switch && far[*next] < far[switch]);
-            let ((_, port), _) = way.expect("the fabric is in one part");
+            let trunk = ends.find(|((at, _), (next, _))| *at == switch && far[*next] < far[switch]);
+            let ((_, port), _) = trunk.expect("the fabric is connected");
             port
         }
     }
@@ -185,10 +185,10 @@ impl Fabric {
         let mut next = 0;
         while let Some(&at) = reached.get(next) {
             next += 1;
-            for ((_, _), (beside, _)) in self.trunk_ends().filter(|((end, _), _)| *end == at) {
-                if far[beside] == usize::MAX {
-                    far[beside] = far[at] + 1;
-                    reached.push(beside);
+            for ((_, _), (neighbour, _)) in self.trunk_ends().filter(|((end, _), _)| *end == at) {
+                if far[neighbour] == usize::MAX {
+                    far[neighbour] = far[at] + 1;
+                    reached.push(neighbour);
                 }
             }
         }
@@ -281,5 +281,5 @@ fn host(number: u8, ranks: u16, switch: usize, port: u16) -> Host {
 }
 
 fn line(yaml: &mut String, entry: &str) {
-    writeln!(yaml, "  - {{ {entry} }}").expect("a String takes all");
+    writeln!(yaml, "  - {{ {entry} }}").expect("a String cannot fail");
 }

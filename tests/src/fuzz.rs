@@ -55,13 +55,13 @@ fn mutate(random: &mut Xoshiro256PlusPlus, corpus: &[Sent]) -> Sent {
                 let (_, other) = &corpus[pick(random)];
                 splice(random, &mut frame, other);
             }
-            _ => right_lengths(&mut frame),
+            _ => correct_lengths(&mut frame),
         }
     }
     frame.truncate(LONGEST);
     // The parser drops most frames with a wrong IPv4 checksum.
     if random.random_bool(0.8) {
-        right_ipv4_checksum(&mut frame);
+        correct_ipv4_checksum(&mut frame);
     }
     (from, frame)
 }
@@ -88,7 +88,7 @@ fn splice(random: &mut Xoshiro256PlusPlus, frame: &mut [u8], other: &[u8]) {
 }
 
 /// Sets the lengths of IPv4 and UDP to that of the frame.
-fn right_lengths(frame: &mut [u8]) {
+fn correct_lengths(frame: &mut [u8]) {
     for (header, field) in [(IPV4, IPV4 + 2), (UDP, UDP + 4)] {
         let length = frame.len().saturating_sub(header) as u16;
         if let Some(field) = frame.get_mut(field..field + 2) {
@@ -97,7 +97,7 @@ fn right_lengths(frame: &mut [u8]) {
     }
 }
 
-fn right_ipv4_checksum(frame: &mut [u8]) {
+fn correct_ipv4_checksum(frame: &mut [u8]) {
     if let Some(header) = frame.get_mut(IPV4..UDP) {
         let checksum = pnet::util::checksum(header, 5);
         header[10..12].copy_from_slice(&checksum.to_be_bytes());

@@ -23,13 +23,13 @@ pub(crate) trait HostEnd: Send {
     /// Sends one frame.
     ///
     /// # Errors
-    /// If it cannot be sent in ten seconds.
+    /// The frame cannot be sent in ten seconds.
     fn send(&mut self, frame: &[u8]) -> io::Result<()>;
 
     /// Receives the next frame.
     ///
     /// # Errors
-    /// If none comes in ten seconds.
+    /// No frame arrives in ten seconds.
     fn receive(&mut self) -> io::Result<Vec<u8>>;
 }
 
@@ -82,9 +82,9 @@ struct Socket(OwnedFd);
 /// If there are no descriptors left.
 pub(crate) fn socket_pair() -> io::Result<(Box<dyn HostEnd>, OwnedFd)> {
     let (host, switch) = sockets()?;
-    let limit = TimeVal::new(TIMEOUT.as_secs() as i64, 0);
-    setsockopt(&host, sockopt::ReceiveTimeout, &limit)?;
-    setsockopt(&host, sockopt::SendTimeout, &limit)?;
+    let timeout = TimeVal::new(TIMEOUT.as_secs() as i64, 0);
+    setsockopt(&host, sockopt::ReceiveTimeout, &timeout)?;
+    setsockopt(&host, sockopt::SendTimeout, &timeout)?;
     Ok((Box::new(Socket(host)), switch))
 }
 

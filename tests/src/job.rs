@@ -87,8 +87,8 @@ impl Job {
         sent.delivered(member.mac, member.address)
     }
 
-    /// A probe of `source` about the operation of [`Job::header`], with room for the answer and `more` bytes. It goes to the next
-    /// rank, in whose name the switch answers.
+    /// A probe of `source` about the operation of [`Job::header`], with room for the answer and `more` bytes. Its destination is
+    /// the next rank, whose addresses the switch's answer has as source.
     pub fn probe(&self, source: u16, more: usize) -> Datagram {
         let header = self.header(Kind::Probe, source, source);
         let next = (usize::from(source) + 1) % self.members.len();

@@ -1,11 +1,11 @@
 //! Helpers for end-to-end tests.
 //!
-//! - [`stage`] is what most tests start from: running switches with a [`controller`] and its [`job`]s.
+//! - [`stage`] is the setup of most tests: running switches with a [`controller`] and its [`job`]s.
 //! - [`testbed`] builds a [`fabric`] of embedded switches or of BMv2s ([`bmv2`]), on Unix sockets or in a network
 //!   namespace ([`netns`]). It sends frames and collects the frames that arrive.
 //! - [`generator`] builds frames. [`scenario`] has frames with their expected effects, which [`fuzz`] mutates.
 //! - [`counters`] reads the switches' counters, and [`stamps`] the times that switches write into headers.
-//! - [`operator`] is a P4Runtime client that takes a switch from the controller.
+//! - [`operator`] is a P4Runtime client that replaces the controller as a switch's primary.
 //! - [`needs`] finds root, packages and programs, and prints what is missing.
 
 pub mod bmv2;

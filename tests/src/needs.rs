@@ -11,7 +11,7 @@ use ultima_testing::skipped;
 
 use crate::netns;
 
-/// BMv2's switch with P4Runtime.
+/// The program of BMv2's switch with P4Runtime.
 const BMV2: &str = "simple_switch_grpc";
 
 /// True if this process can make network namespaces and interfaces.

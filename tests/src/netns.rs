@@ -10,7 +10,7 @@ use nix::sched::{CloneFlags, unshare};
 pub const MTU: usize = 9000;
 
 /// Runs `test` on a thread in a new network namespace with loopback up, which its threads and processes inherit. The namespace
-/// ends with the last of them. Passes a panic on.
+/// ends with the last of them. Resumes a panic of `test`.
 ///
 /// # Panics
 /// If the kernel rejects the namespace (see [`crate::needs::interfaces`]), or `test` panics.
@@ -74,7 +74,7 @@ fn try_ip(args: &[&str]) -> Result<(), String> {
     Err(format!("ip {}: {}", args.join(" "), problem.trim()))
 }
 
-/// Makes a pair of connected interfaces, both up, with a large MTU. They have no IPv4 or IPv6 addresses, so the kernel does not
+/// Creates a pair of connected interfaces, both up, with a large MTU. They have no IPv4 or IPv6 addresses, so the kernel does not
 /// send packets.
 pub(crate) fn veth(one: &str, other: &str) {
     let mtu = MTU.to_string();

@@ -27,7 +27,7 @@ use ultima_planner::telemetry::OperationLoss;
 use crate::fabric::{Fabric, device_id, switch_name};
 use crate::job::Job;
 
-/// A P4Runtime client that is the primary of one switch instead of the controller, until it is dropped.
+/// A P4Runtime client that is the primary of one switch in place of the controller. Dropping it ends its stream.
 pub struct Operator {
     client: SwitchClient,
     grpc: SocketAddr,
@@ -62,7 +62,7 @@ impl Operator {
             tls: None,
             packing: Default::default(),
         };
-        // A switch may not have noticed the end of an earlier operator, so each has a higher id.
+        // A switch may not have detected the end of an earlier operator's stream, so each operator has a higher id.
         static OPERATORS: AtomicU64 = AtomicU64::new(1);
         let election_id = ELECTION_ID + u128::from(OPERATORS.fetch_add(1, Ordering::Relaxed));
         let client = SwitchClient::connect(device, election_id, Duration::from_secs(5)).await;
@@ -84,7 +84,7 @@ impl Operator {
         }
     }
 
-    /// Requests that can be written often, with next to no time for the client: they are encoded once.
+    /// Encodes requests once, so that the client can write them often at little cost.
     pub fn encoded<const N: usize>(&self, requests: [Vec<Update>; N]) -> EncodedWrites<N> {
         let requests = requests.map(|updates| {
             let empty = self.request.clone();
@@ -102,16 +102,16 @@ impl Operator {
     ///
     /// # Panics
     /// If the switch rejects the request.
-    pub async fn silence(&self, fabric: &Fabric, job: &Job, rank: u16) {
+    pub async fn delete_admission(&self, fabric: &Fabric, job: &Job, rank: u16) {
         let port = fabric.host(job.members[usize::from(rank)].host).port;
-        self.silence_at(port, job, rank).await;
+        self.delete_admission_at(port, job, rank).await;
     }
 
     /// Deletes the entry that admits a rank at a port.
     ///
     /// # Panics
     /// If the switch rejects the request.
-    pub async fn silence_at(&self, port: u16, job: &Job, rank: u16) {
+    pub async fn delete_admission_at(&self, port: u16, job: &Job, rank: u16) {
         self.write(vec![Update::delete(self.admission(port, job, rank))])
             .await;
     }
@@ -120,7 +120,7 @@ impl Operator {
     ///
     /// # Panics
     /// If the switch rejects the request.
-    pub async fn disband(&self, job: &Job) {
+    pub async fn delete_group(&self, job: &Job) {
         let group = MulticastGroupEntry {
             multicast_group_id: job.group,
             ..MulticastGroupEntry::default()
@@ -128,11 +128,11 @@ impl Operator {
         self.write(vec![Update::delete(group)]).await;
     }
 
-    /// Inserts it again.
+    /// Inserts the entry that admits a rank at its host's port.
     ///
     /// # Panics
     /// If the switch rejects the request.
-    pub async fn admit(&self, fabric: &Fabric, job: &Job, rank: u16) {
+    pub async fn insert_admission(&self, fabric: &Fabric, job: &Job, rank: u16) {
         let port = fabric.host(job.members[usize::from(rank)].host).port;
         self.write(vec![Update::insert(self.admission(port, job, rank))])
             .await;
@@ -142,16 +142,16 @@ impl Operator {
     ///
     /// # Panics
     /// If the switch rejects the request.
-    pub async fn forget(&self, job: &Job, rank: u16) {
+    pub async fn delete_address(&self, job: &Job, rank: u16) {
         self.write(vec![Update::delete(self.address(job, rank))])
             .await;
     }
 
-    /// Inserts it again.
+    /// Inserts the entry that addresses copies to a rank.
     ///
     /// # Panics
     /// If the switch rejects the request.
-    pub async fn remember(&self, job: &Job, rank: u16) {
+    pub async fn insert_address(&self, job: &Job, rank: u16) {
         self.write(vec![Update::insert(self.address(job, rank))])
             .await;
     }
@@ -228,7 +228,7 @@ impl Operator {
     /// The operations with losses in the switch's next digest.
     ///
     /// # Panics
-    /// If the program has no such digest, or none comes in ten seconds.
+    /// If the program has no such digest, or the switch sends none in ten seconds.
     pub async fn losses(&mut self) -> Vec<OperationLoss> {
         let digest = self
             .names
@@ -245,7 +245,7 @@ impl Operator {
         losses.collect()
     }
 
-    /// Inserts entries for the numbers of future jobs, so that no controller can.
+    /// Inserts entries for the numbers of future jobs, so that a controller cannot insert them.
     ///
     /// # Panics
     /// If the switch rejects the request.
@@ -339,13 +339,13 @@ pub struct EncodedWrites<const N: usize> {
 }
 
 impl<const N: usize> EncodedWrites<N> {
-    /// Writes all of them, one after the other.
+    /// Writes all requests, one after the other.
     ///
     /// # Panics
     /// If the switch rejects one.
     pub async fn write(&mut self) {
         for request in &self.requests {
-            self.rpc.ready().await.expect("the switch is there");
+            self.rpc.ready().await.expect("the switch serves");
             let codec = ProstCodec::<EncodedWriteRequest, WriteResponse>::default();
             let path = PathAndQuery::from_static("/p4.v1.P4Runtime/Write");
             let written = self.rpc.unary(Request::new(request.clone()), path, codec);

@@ -1,4 +1,4 @@
-//! The start of most tests: a testbed with a running controller and installed jobs.
+//! The setup of most tests: a testbed with a running controller and installed jobs.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -19,7 +19,7 @@ pub enum Target {
     Sockets,
     /// The embedded switch on interfaces, see [`crate::needs::interfaces`].
     Interfaces,
-    /// The same; the forwarding thread polls through pauses of this length.
+    /// As `Interfaces`; the forwarding thread polls through pauses of this length.
     Polling(Duration),
     /// BMv2 with this path, on interfaces.
     Bmv2(PathBuf),
@@ -100,7 +100,7 @@ impl Stage {
     /// If a switch does not answer.
     pub fn counts(&mut self) -> Counts {
         let read = self.testbed.runtime.block_on(self.counters.read());
-        read.expect("switches let everybody read")
+        read.expect("a read needs no primary")
     }
 
     /// All counters of all switches but those by source.
@@ -110,14 +110,13 @@ impl Stage {
     pub fn counts_without_sources(&mut self) -> Counts {
         let read = self.counters.read_without_sources();
         let read = self.testbed.runtime.block_on(read);
-        read.expect("switches let everybody read")
+        read.expect("a read needs no primary")
     }
 
-    /// Makes an operator the primary of a switch for the time of `work`. The controller has noticed both changes when this
-    /// returns.
+    /// Makes an operator the primary of a switch during `work`. Returns when the controller is the primary again.
     ///
     /// # Panics
-    /// If the switch rejects the operator, or the controller notices nothing.
+    /// If the switch rejects the operator, or the controller does not detect the changes.
     pub fn operate<T>(&self, switch: usize, work: impl AsyncFnOnce(&Operator) -> T) -> T {
         let Self {
             controller,

@@ -5,17 +5,17 @@
     sudo topologies/mininet/launch.py topologies/star4.yaml -c job
     sudo topologies/mininet/launch.py topologies/dumbbell.yaml --switch bmv2 -c pingall -c 'h1 ping -c 3 h2'
 
-Commands, with -c or at the prompt beside Mininet's own:
+Commands, with -c or at Mininet's prompt:
 
-    job [OPTION]...     creates a job with as many ranks as the hosts have room for, runs `ultima agent --verify` on every
-                        host, and deletes the job; OPTIONs are the agent's
+    job [OPTION]...     creates a job with the maximum number of ranks on all hosts, runs `ultima agent --verify` on
+                        every host, and deletes the job; OPTIONs are the agent's
     hosts COMMAND       runs a command on all hosts at once
 
-All of it is in a network namespace of its own, in which the addresses of the fabric's file are right and which
-BMv2's Thrift server, that listens on all addresses, does not leave. The controller listens at a socket in the file
-system, which hosts and the rest of the machine reach alike; ULTIMA_CONTROLLER says where.
+Everything runs in its own network namespace. There the addresses of the fabric's file do not conflict with the
+machine's, and BMv2's Thrift server, which listens on all addresses, is not reachable from outside. The controller
+listens on a Unix socket, which the hosts and the machine can reach. ULTIMA_CONTROLLER is its address.
 
-Needs Debian's `mininet` and `iproute2`: the file is read by `ultima lab plan`, links are impaired by `ultima wire`.
+Needs Debian's `mininet` and `iproute2`. `ultima lab plan` reads the file, and `ultima wire` impairs links.
 """
 
 import argparse
@@ -33,14 +33,14 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-# Of this program before it entered a namespace of its own: its process id, which it keeps, and its namespace.
+# Variable with the process id and the outer namespace of this program, which executes itself again in a new one.
 INSIDE = "ULTIMA_MININET_NAMESPACE"
 # Seconds to wait until a process is ready, or an interface up.
 TIMEOUT = 60.0
 PR_SET_PDEATHSIG = 1
 # The longest name of an interface (IFNAMSIZ less the final zero).
 MAX_INTERFACE = 15
-# What `job` calls the job.
+# The name of the job that `job` creates.
 JOB = "mininet"
 # The default options of agents that `job` starts.
 AGENT_DEFAULTS = {
@@ -51,7 +51,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 class LaunchError(Exception):
-    """What went wrong, in one line."""
+    """An error of one line."""
 
 
 def arguments():
@@ -61,9 +61,9 @@ def arguments():
     parser.add_argument("--ultima", help="the binary; by default that on the PATH or in target/")
     parser.add_argument(
         "-c", dest="commands", action="append", default=[], metavar="COMMAND",
-        help="run this and end, instead of Mininet's prompt: `job [OPTION]...` for an AllReduce over all hosts, "
-             "`pingall`, `HOST COMMAND`, `hosts COMMAND` on all of them at once, or `sh COMMAND` beside the switches; "
-             "may be repeated, and the first that fails ends it")
+        help="run this command instead of Mininet's prompt: `job [OPTION]...` for an AllReduce over all hosts, "
+             "`pingall`, `HOST COMMAND`, `hosts COMMAND` on all hosts at once, or `sh COMMAND` in the namespace of the "
+             "switches; may be repeated; the first failure ends the program")
     return parser.parse_args()
 
 
@@ -77,7 +77,7 @@ def find_ultima(given):
 
 
 def plan_of(ultima, file):
-    """What the fabric consists of, with everything that its file leaves out."""
+    """The fabric's elements, with the defaults of its file filled in."""
     plan = subprocess.run([ultima, "lab", "plan", file, "-o", "json"], stdout=subprocess.PIPE, check=False)
     if plan.returncode != 0:
         sys.exit(plan.returncode)
@@ -85,7 +85,7 @@ def plan_of(ultima, file):
 
 
 def network_of(process):
-    """The identity of a process's network namespace; none if it has ended."""
+    """The identity of a process's network namespace; None if the process has ended."""
     try:
         return os.readlink(f"/proc/{process}/ns/net")
     except OSError:
@@ -105,7 +105,7 @@ def die_with_parent():
 
 
 class Processes:
-    """What runs beside Mininet's own shells; none of it outlives this program."""
+    """The processes that this program starts outside Mininet's shells. They end with it."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -124,13 +124,13 @@ class Processes:
 
     @staticmethod
     def wait(started, ready):
-        """Waits until `ready(log's text)`, or says with what words the process ended."""
+        """Waits until `ready(the log's text)`. Raises an error with the log's last line if the process ends."""
         name, process, log = started
         deadline = time.monotonic() + TIMEOUT
         while True:
             text = log.read_text(errors="replace")
             if process.poll() is not None:
-                raise LaunchError(f"{name}: {(text.splitlines() or ['it ended without a word'])[-1]}")
+                raise LaunchError(f"{name}: {(text.splitlines() or ['it ended without output'])[-1]}")
             if ready(text):
                 return
             if time.monotonic() > deadline:
@@ -163,23 +163,23 @@ def listens(address):
 
 class Lab:
     def __init__(self, plan, switch, ultima, folder):
-        # Mininet's modules are looked for only here: what is wrong with the command line comes first.
+        # Import Mininet only here, so that errors of the command line come first.
         from mininet.net import Mininet
         from mininet.node import Switch
 
         class Box(Switch):
-            """A switch or a wire to Mininet: its process is started below, when it has its interfaces."""
+            """A switch or a wire. `Lab.start` starts its process when it has its interfaces."""
 
             def start(self, controllers):
                 pass
 
-        # Otherwise it would raise limits of the whole machine, which fabrics of this size do not need.
+        # Otherwise Mininet would raise limits of the whole machine, which fabrics of this size do not need.
         Mininet.inited = True
         self.plan, self.switch, self.ultima = plan, switch, ultima
         self.processes = Processes(folder)
         self.net = Mininet(switch=Box, controller=None, autoSetMacs=False, waitConnected=False)
         self.boxes = {}
-        # What interfaces are called where nodes' names are too long for that.
+        # Short names of nodes, for interfaces whose names would be too long.
         self.short = {}
 
     def build(self):
@@ -205,7 +205,7 @@ class Lab:
 
     def add_box(self, name):
         self.short[name] = f"box+{len(self.boxes)}"
-        # Mininet makes a number of a switch's name unless it is given one.
+        # Without `dpid`, Mininet derives it from digits in the name.
         self.boxes[name] = self.net.addSwitch(name, dpid=f"{len(self.boxes) + 1:x}")
 
     def link(self, a, b, mtu):
@@ -213,7 +213,7 @@ class Lab:
             name, _, port = text.partition("/")
             return self.net.get(name), int(port) if port else None
         def interface(node, port):
-            """Mininet's own name for it, where the kernel takes that."""
+            """Mininet's name of the interface, or a short one if the kernel's limit requires it."""
             name = f"{node.name}-eth{port or 0}"
             return name if len(name) <= MAX_INTERFACE else f"{self.short[node.name]}-eth{port or 0}"
         (node1, port1), (node2, port2) = end(a), end(b)
@@ -228,7 +228,7 @@ class Lab:
                 raise LaunchError(f"{interface}: {done.strip()}")
 
     def address(self, host):
-        """An address, and routes to the others: switches answer ARP for all of them, whatever network they are in."""
+        """Sets a host's address, and routes to the other hosts. Switches answer ARP for hosts of all networks."""
         node = self.net.get(host["name"])
         interface = node.defaultIntf()
         commands = [f"address flush dev {interface}", f"address add {host['ip']}/32 dev {interface}"]
@@ -243,11 +243,11 @@ class Lab:
             raise LaunchError(f"{host['name']}: {done.strip()}")
 
     def wire(self, index):
-        """What the wire on a link is called, and no switch or host can be: their names have no plus."""
+        """The name of the wire on a link. Names of switches and hosts have no plus, so it is unique."""
         return f"wire+{index}"
 
     def wait_for_links(self):
-        """The kernel notes some time after an interface has come up that it has, and loses what is sent until then."""
+        """Waits until all interfaces are up. The kernel drops frames until it has detected that an interface is up."""
         deadline = time.monotonic() + TIMEOUT
         for node in [*self.boxes.values(), *self.net.hosts]:
             for interface in node.intfList():
@@ -278,7 +278,7 @@ class Lab:
                 command = [self.ultima, "switch", "--grpc", switch["grpc"], "--device-id", str(switch["device_id"])]
                 waiting.append((start(name, command + ports), says("listening on ")))
             else:
-                # A socket's path, which the kernel bounds: no place for a name.
+                # The kernel limits a socket's path, so use the index, not the name.
                 notifications = self.processes.folder / f"notifications{index}"
                 command = ["simple_switch_grpc", "--no-p4", "--device-id", str(switch["device_id"]),
                            "--thrift-port", str(switch["thrift_port"]),
@@ -299,7 +299,7 @@ class Lab:
                     wait(started, says("receiving"))
 
     def run(self, command):
-        """Runs one command; what came of it as an exit code."""
+        """Runs one command and returns its exit code."""
         print(f"*** {command}", flush=True)
         where, _, rest = command.partition(" ")
         if command == "pingall":
@@ -310,7 +310,7 @@ class Lab:
             return subprocess.call(rest, shell=True)
         if where == "job":
             return self.job(split(rest))
-        # As at Mininet's prompt: a host's name among the words is its address.
+        # As at Mininet's prompt, replace hosts' names by their addresses.
         addresses = {host["name"]: host["ip"] for host in self.plan["hosts"]}
         words = [addresses.get(word, word) for word in split(rest)]
         if where == "hosts":
@@ -324,24 +324,24 @@ class Lab:
         return self.net.get(host).popen(words, preexec_fn=die_with_parent, **streams)
 
     def on_hosts(self, words_of):
-        """Runs a command on all hosts at once, and prints what they say in order; the first exit code that is not 0."""
+        """Runs a command on all hosts at once and prints all output in order. Returns the first failure's exit code."""
         hosts = self.plan["hosts"]
         running = [(host["name"], self.popen(host["name"], words_of(host), stderr=subprocess.STDOUT)) for host in hosts]
-        # Two full pipes at once would wait for each other.
+        # Read all pipes at once: a command with a full pipe would block.
         readers = ThreadPoolExecutor(len(running))
         try:
-            said = list(readers.map(lambda one: one[1].communicate()[0], running))
+            outputs = list(readers.map(lambda one: one[1].communicate()[0], running))
         finally:
-            # First: readers wait for what still runs.
+            # Before the shutdown, which waits for commands that still run.
             for _, process in running:
                 process.poll() is None and process.kill()
             readers.shutdown()
-        for (name, _), text in zip(running, said):
+        for (name, _), text in zip(running, outputs):
             print(f"*** {name}\n{text.decode(errors='replace')}", end="", flush=True)
         return next((process.returncode for _, process in running if process.returncode != 0), 0)
 
     def job(self, options):
-        """A job over all hosts, from its creation to its end."""
+        """Creates a job over all hosts, runs its agents and deletes it."""
         members = [host["name"] for host in self.plan["hosts"] for _ in range(host["ranks"])]
         # JSON is YAML.
         created = subprocess.run(
@@ -364,18 +364,18 @@ class Lab:
         try:
             self.net.stop()
         except AssertionError:
-            # A shell of Mininet's was interrupted in a command. It ends with this program, and with it the namespace.
+            # A signal interrupted a command in one of Mininet's shells, which ends with this program.
             pass
 
 
     def end_daemons(self):
-        """What users have started on hosts and left there, `iperf3 -s -D` for one."""
+        """Kills daemons that users started on hosts, such as `iperf3 -s -D`."""
         shells = {node.pid for node in [*self.net.hosts, *self.boxes.values()]}
-        # Whatever goes wrong: nothing beside this program's namespaces.
+        # Never kill processes outside this program's namespaces.
         others = {network_of(pid) for pid in (1, os.getppid())}
-        ours = {network_of(pid) for pid in shells | {"self"}} - others - {None}
+        namespaces = {network_of(pid) for pid in shells | {"self"}} - others - {None}
         for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
-            if pid != os.getpid() and pid not in shells and network_of(pid) in ours:
+            if pid != os.getpid() and pid not in shells and network_of(pid) in namespaces:
                 try:
                     os.kill(pid, signal.SIGKILL)
                 except ProcessLookupError:
@@ -383,24 +383,24 @@ class Lab:
 
 
 def prompt(lab):
-    """Mininet's own, with our commands."""
+    """Runs Mininet's prompt with the commands `job` and `hosts`."""
     from mininet.cli import CLI
 
     class Prompt(CLI):
         prompt = "mininet> "
-        # What names of a fabric have, so that `my-host ping h2` is understood.
+        # Names of a fabric may have these characters, such as in `my-host ping h2`.
         identchars = CLI.identchars + "-."
 
         def do_job(self, line):
             """job [OPTION]...: run an AllReduce over all hosts; options are those of `ultima agent`"""
-            self.ours(f"job {line}")
+            self.execute(f"job {line}")
 
         def do_hosts(self, line):
             """hosts COMMAND: run a command on all hosts at once"""
-            self.ours(f"hosts {line}")
+            self.execute(f"hosts {line}")
 
         @staticmethod
-        def ours(command):
+        def execute(command):
             try:
                 lab.run(command)
             except LaunchError as error:
@@ -410,11 +410,11 @@ def prompt(lab):
 
 
 def inside(options, ultima):
-    """Everything, in a namespace of its own."""
+    """Runs the fabric in the new namespace."""
     from mininet.log import setLogLevel
 
     setLogLevel("warning" if options.commands else "info")
-    # Whoever ends this program ends all of it in order.
+    # On SIGTERM, stop all processes in order.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     file = str(Path(options.file).resolve())
@@ -442,7 +442,7 @@ def main():
     options = arguments()
     try:
         ultima = find_ultima(options.ultima)
-        # Commands inherit the variable, and none of them is this process.
+        # Commands inherit the variable, so compare the process id.
         process, _, outer = os.environ.get(INSIDE, "").partition(" ")
         if process != str(os.getpid()) or outer == network_of("self"):
             plan_of(ultima, options.file)

@@ -745,6 +745,6 @@ fn bad_options_are_rejected_before_the_agent_connects() {
     refused(&["--ranks", "0"], "--ranks");
     refused(&["--metrics", "here"], "such as 9464");
     refused(&["--trace", "/nowhere/at/all"], "/nowhere/at/all");
-    let nobody = ["--controller", "127.0.0.1:1"];
-    refused_with(3, &nobody, "ultima controller serve");
+    let unreachable = ["--controller", "127.0.0.1:1"];
+    refused_with(3, &unreachable, "ultima controller serve");
 }

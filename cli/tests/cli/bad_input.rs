@@ -309,13 +309,13 @@ fn bad_jobs_are_rejected() {
         &["job", "create", "-f", "missing.yaml"],
         &["missing.yaml", "No such file"],
     );
-    let nobody = ["job", "list", "--controller", "127.0.0.1:1"];
-    let line = refused_with(3, &nobody);
-    assert_has(&nobody, &line, &["127.0.0.1:1", "does not answer"]);
-    let nobody = ["job", "list", "--controller", "127.0.0.1:1,127.0.0.1:2"];
-    let line = refused_with(3, &nobody);
+    let unreachable = ["job", "list", "--controller", "127.0.0.1:1"];
+    let line = refused_with(3, &unreachable);
+    assert_has(&unreachable, &line, &["127.0.0.1:1", "does not answer"]);
+    let unreachable = ["job", "list", "--controller", "127.0.0.1:1,127.0.0.1:2"];
+    let line = refused_with(3, &unreachable);
     let none = "no controller at 127.0.0.1:1, 127.0.0.1:2 answers";
-    assert_has(&nobody, &line, &[none]);
+    assert_has(&unreachable, &line, &[none]);
     for (addresses, why) in [
         (
             "127.0.0.1:1",

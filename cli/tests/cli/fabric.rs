@@ -30,8 +30,8 @@ fn drift_is_shown_and_repaired(target: &Target) {
         assert_eq!(fabric(&stage, &["diff"]), (0, whole.into()));
         let job = stage.jobs[0].clone();
         stage.operate(0, async |operator| {
-            operator.disband(&job).await;
-            operator.silence(&stage.testbed.fabric, &job, 1).await;
+            operator.delete_group(&job).await;
+            operator.delete_admission(&stage.testbed.fabric, &job, 1).await;
         });
         let (code, text) = fabric(&stage, &["diff"]);
         let lines: Vec<&str> = text.lines().collect();
@@ -419,9 +419,9 @@ fn plan_prints_the_changes_and_changes_nothing() {
             text.contains("\n+ UltimaIngress.jobs.job[job 0x02]"),
             "{text}"
         );
-        let nobody = ["plan", "-f", &again, "--without", "nobody"];
+        let plan = ["plan", "-f", &again, "--without", "nobody"];
         let at = ["fabric", "--controller", &stage.controller.address()];
-        let text = refused_with(4, &[&at[..], &nobody].concat());
+        let text = refused_with(4, &[&at[..], &plan].concat());
         assert!(text.contains("no job \"nobody\""), "{text}");
 
         // The file of a changed fabric.

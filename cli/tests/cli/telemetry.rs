@@ -383,9 +383,9 @@ fn an_unknown_job_is_an_error_of_one_line() {
         let text = refused_with(4, &[&watch[..], &["--controller", &address]].concat());
         assert!(text.contains("lost"), "{text}");
     });
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = nobody.local_addr().expect("bound").to_string();
-    drop(nobody);
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("bound").to_string();
+    drop(listener);
     let text = refused_with(3, &["telemetry", "--controller", &address]);
     assert!(text.contains(&address), "{text}");
 }

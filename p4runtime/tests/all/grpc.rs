@@ -1,4 +1,4 @@
-//! The stubs over a real connection on loopback: what a failed batch's client learns.
+//! The stubs over a connection on loopback: the outcomes of a failed batch at its client.
 
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
 use tonic::transport::{Channel, Endpoint, Server};
@@ -8,7 +8,7 @@ use ultima_p4runtime::v1::p4_runtime_client::P4RuntimeClient;
 use ultima_p4runtime::v1::p4_runtime_server::{P4Runtime, P4RuntimeServer};
 use ultima_p4runtime::v1::*;
 
-/// Refuses deletions, with a sentence as long as servers use.
+/// A server that rejects deletions, with an error of a realistic length.
 struct DeletesNothing;
 
 const REFUSAL: &str = "table \"UltimaIngress.admission.source\": there is no entry with this key, \
@@ -99,7 +99,7 @@ fn updates(count: usize) -> Vec<Update> {
 }
 
 #[tokio::test]
-async fn a_large_batch_comes_back_with_every_outcome() {
+async fn a_client_gets_every_outcome_of_a_large_batch() {
     const UPDATES: usize = 2000;
     let mut client = client(Some(batch::header_list_size(UPDATES))).await;
     let request = WriteRequest {

@@ -14,7 +14,7 @@ fn names() -> Names {
     Names::new(text::parse(PROGRAM).unwrap()).unwrap()
 }
 
-/// The program with a change that makes it contradict itself.
+/// Returns the error for the P4Info with one change.
 fn refused(from: &str, to: &str) -> P4InfoError {
     assert!(PROGRAM.contains(from), "{from} is not in the program");
     Names::new(text::parse(&PROGRAM.replacen(from, to, 1)).unwrap()).unwrap_err()
@@ -52,7 +52,7 @@ fn an_entry_has_ids_and_canonical_values() {
         .unwrap()
         .exact("vrf", 0u8)
         .unwrap()
-        // The order is the declaration's, whatever the caller's.
+        // The entry has its parameters in the order of declaration.
         .action(
             "forward",
             &[
@@ -92,7 +92,7 @@ fn every_kind_of_match_is_built() {
         .optional("vlan", 7u16)
         .unwrap()
         .action("drop", &[]);
-    // `drop` is the default entry's only.
+    // `drop` may only be the default action.
     assert_eq!(
         entry.unwrap_err().to_string(),
         "table \"Ingress.acl.filter\": action \"Ingress.routing.drop\" may not be used in entries \
@@ -199,7 +199,7 @@ fn the_default_entry_has_an_action_and_no_key() {
 }
 
 #[test]
-fn wrong_keys_are_refused_with_what_would_be_right() {
+fn errors_for_invalid_keys_name_valid_values() {
     let names = names();
     let filter_table = names.table("filter").unwrap();
     let route = names.table("route").unwrap();
@@ -245,7 +245,7 @@ fn wrong_keys_are_refused_with_what_would_be_right() {
         text(route.entry().exact("vrf", 1u8).unwrap().exact("vrf", 1u8)),
         r#"table "Ingress.routing.route": "vrf" is given twice"#
     );
-    // Also when the first time matched anything.
+    // Also if the first match was a wildcard.
     assert_eq!(
         text(
             route
@@ -303,7 +303,7 @@ fn wrong_actions_are_refused() {
     let text = |name: &str, values: &[(&str, Bytestring)]| {
         route.entry().action(name, values).unwrap_err().to_string()
     };
-    // It exists, but not in this table.
+    // The action exists, but not in this table.
     assert_eq!(
         text("label", &[]),
         r#"table "Ingress.routing.route" has no action "label"; there are "Ingress.routing.drop", "Ingress.routing.forward""#
@@ -343,7 +343,7 @@ fn wrong_actions_are_refused() {
 }
 
 #[test]
-fn cells_stay_inside_their_array() {
+fn indices_of_cells_are_checked() {
     let names = names();
     let received = names.counter("Ingress.received").unwrap();
     assert_eq!(
@@ -455,7 +455,7 @@ fn digests_are_read_by_member() {
 }
 
 #[test]
-fn ids_lead_back_to_names() {
+fn names_are_found_by_id() {
     let names = names();
     assert_eq!(
         names.tables.by_id(33554434).unwrap().name,
@@ -535,7 +535,7 @@ fn contradictions_in_a_p4info_are_refused() {
 }
 
 #[test]
-fn the_projects_own_p4info_survives_text_and_has_names() {
+fn the_p4info_of_ultima_survives_text_format_and_has_names() {
     let path = concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/../p4/compiled/v1model/ultima.p4info.txtpb"
@@ -600,7 +600,7 @@ fn entries_refer_to_members_groups_and_sets() {
 }
 
 #[test]
-fn value_sets_have_members_like_keys() {
+fn members_of_value_sets_are_built_like_keys() {
     let names = names();
     let tunnels = names.value_set("Parser.tunnels").unwrap();
     let member = |value: u16| tunnels.member().exact("", value).unwrap();

@@ -1,9 +1,9 @@
 //! Compares `proto/` with the descriptors in the Python package `p4runtime`, which its maintainers
-//! generate from the specification's own files: every message, field, oneof, enum, value, service
-//! and method, both ways. Comments and options for other languages don't matter.
+//! generate from the specification's files: every message, field, oneof, enum, value, service and
+//! method, in both directions. Comments and options for other languages are ignored.
 //!
-//! `ULTIMA_PYTHON` names the interpreter (`python3` if unset). Where it or the package is missing
-//! the test says so and passes, unless `ULTIMA_REQUIRE_PYTHON=1`.
+//! `ULTIMA_PYTHON` names the interpreter (`python3` if unset). If the interpreter or the package is
+//! missing, the test is skipped, unless `ULTIMA_REQUIRE_PYTHON=1`.
 
 use prost::Message as _;
 use prost_types::field_descriptor_proto::{Label, Type};
@@ -25,11 +25,11 @@ fn protos_equal_those_of_the_python_package() {
         return;
     };
     let ours = FileDescriptorSet::decode(ultima_p4runtime::FILE_DESCRIPTOR_SET).unwrap();
-    // Google's own files (Any, and what describes descriptors) come with the compiler.
+    // The compiler includes Google's files (Any, descriptors).
     let ours = ours
         .file
         .into_iter()
-        // Nor does the package know Stratum's.
+        // The package does not have Stratum's files.
         .filter(|file| {
             file.package() != "google.protobuf" && !file.package().starts_with("stratum")
         });
@@ -38,7 +38,7 @@ fn protos_equal_those_of_the_python_package() {
     let theirs: BTreeSet<String> = theirs.iter().flat_map(facts).collect();
     assert!(
         theirs.len() > 500,
-        "the package describes only {} things",
+        "the package has only {} facts",
         theirs.len()
     );
 
@@ -51,7 +51,7 @@ fn protos_equal_those_of_the_python_package() {
 }
 
 #[test]
-fn a_difference_of_any_kind_is_seen() {
+fn every_kind_of_difference_is_detected() {
     let file = FileDescriptorSet::decode(ultima_p4runtime::FILE_DESCRIPTOR_SET)
         .unwrap()
         .file
@@ -81,7 +81,7 @@ fn a_difference_of_any_kind_is_seen() {
     }
 }
 
-/// The package's descriptors, or `None`, said aloud, where Python or the package is missing.
+/// The package's descriptors. If Python or the package is missing, reports a skipped test and returns `None`.
 fn python_descriptors() -> Option<Vec<FileDescriptorProto>> {
     let python = std::env::var("ULTIMA_PYTHON").unwrap_or_else(|_| "python3".into());
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/descriptors.py");
@@ -119,7 +119,7 @@ fn decode_line(line: &str) -> FileDescriptorProto {
     FileDescriptorProto::decode(&bytes[..]).unwrap()
 }
 
-/// One line per thing that both ends of a connection have to agree on.
+/// One line for each fact on which both ends of a connection must agree.
 fn facts(file: &FileDescriptorProto) -> Vec<String> {
     let mut facts = vec![format!("file {} package {}", file.name(), file.package())];
     facts.push(format!("file {} syntax {}", file.name(), file.syntax()));

@@ -23,7 +23,7 @@ fn enabled(max_timeout: Nanos, max_list_size: usize, ack_timeout: Nanos) -> Dige
         max_list_size,
         ack_timeout,
     };
-    digests.enable(SIGHTING, config).expect("there is one");
+    digests.enable(SIGHTING, config).expect("the digest exists");
     digests
 }
 
@@ -43,13 +43,13 @@ fn numbers(list: Option<DigestList>) -> Option<Vec<u16>> {
 }
 
 #[test]
-fn a_list_goes_when_it_is_full_or_its_first_message_is_old() {
+fn a_list_is_sent_when_it_is_full_or_its_first_message_is_old() {
     let mut digests = enabled(100, 3, 1000);
     for (n, at) in [(1, 0), (2, 10), (1, 20), (2, 30)] {
         assert_eq!(
             digests.learn(message(n), at),
             None,
-            "two distinct ones are no list"
+            "a list needs three distinct messages"
         );
     }
     assert_eq!(digests.next_due(), Some(100));
@@ -63,7 +63,7 @@ fn a_list_goes_when_it_is_full_or_its_first_message_is_old() {
     assert_eq!(digests.next_due(), Some(150));
     assert_eq!(digests.due(149), None);
     assert_eq!(numbers(digests.due(150)), Some(vec![4]), "old");
-    assert_eq!(digests.due(1000), None, "nothing waits");
+    assert_eq!(digests.due(1000), None, "no message waits");
 }
 
 #[test]
@@ -75,17 +75,19 @@ fn sent_messages_are_not_repeated_before_acknowledgement_or_timeout() {
     assert_eq!(digests.learn(message(1), 20), None);
     digests
         .acknowledge(SIGHTING, first.id)
-        .expect("it is known");
+        .expect("a known digest");
     let third = digests.learn(message(1), 30);
     assert!(third.is_some(), "acknowledged");
     assert_eq!(digests.learn(message(2), 109), None);
     assert!(digests.learn(message(2), 110).is_some(), "too long ago");
-    // An unknown list id is no error; an unknown digest is.
-    digests.acknowledge(SIGHTING, first.id).expect("forgotten");
+    // An unknown list id is not an error. An unknown digest is.
+    digests
+        .acknowledge(SIGHTING, first.id)
+        .expect("acknowledged before");
     digests.acknowledge(SIGHTING, 99).expect("never sent");
     let unknown = digests.acknowledge(7, first.id);
     assert_eq!(unknown.map_err(|error| error.code), Err(Code::NotFound));
-    // Another controller hears all of it.
+    // A new controller gets all messages again.
     digests.forget_sent();
     assert!(digests.learn(message(2), 111).is_some());
 }
@@ -99,12 +101,12 @@ fn without_an_ack_timeout_everything_is_sent_again() {
 }
 
 #[test]
-fn a_list_is_bounded_whatever_is_asked_for() {
+fn a_list_is_bounded_for_any_configuration() {
     let mut digests = enabled(Nanos::MAX, i32::MAX as usize, Nanos::MAX);
     let list = (0..=u16::MAX).find_map(|n| digests.learn(message(n), 0));
     let length = list.expect("a list").messages.len();
     assert_eq!(length, MAX_LIST);
-    // And so is what waits for acknowledgements: with one list too many the first is forgotten.
+    // The lists that wait for acknowledgements are bounded too: one list too many replaces the first.
     let lists = (0..=u16::MAX).filter_map(|n| digests.learn(message(n), 0));
     assert_eq!(lists.count(), MAX_UNACKNOWLEDGED / MAX_LIST - 1);
     let other = |n| {
@@ -123,7 +125,7 @@ fn a_list_is_bounded_whatever_is_asked_for() {
 }
 
 #[test]
-fn only_enabled_digests_are_gathered() {
+fn only_enabled_digests_are_collected() {
     let mut digests = digests();
     assert_eq!(digests.learn(message(1), 0), None);
     let config = DigestConfig {
@@ -135,16 +137,18 @@ fn only_enabled_digests_are_gathered() {
     assert_eq!(code(digests.enable(7, config)), Code::NotFound);
     assert_eq!(code(digests.configure(SIGHTING, config)), Code::NotFound);
     assert_eq!(code(digests.disable(SIGHTING)), Code::NotFound);
-    digests.enable(SIGHTING, config).expect("there is one");
+    digests.enable(SIGHTING, config).expect("the digest exists");
     assert_eq!(code(digests.enable(SIGHTING, config)), Code::AlreadyExists);
     let slow = DigestConfig {
         max_timeout: 50,
         ..config
     };
-    digests.configure(SIGHTING, slow).expect("it is enabled");
+    digests
+        .configure(SIGHTING, slow)
+        .expect("the digest is enabled");
     assert_eq!(digests.get(SIGHTING), Ok(slow));
-    assert_eq!(digests.learn(message(1), 0), None, "it waits now");
-    digests.disable(SIGHTING).expect("it was enabled");
+    assert_eq!(digests.learn(message(1), 0), None, "the message waits");
+    digests.disable(SIGHTING).expect("the digest is enabled");
     assert_eq!(digests.due(1000), None);
     let missing = digests.get(SIGHTING).map_err(|error| error.code);
     assert_eq!(missing, Err(Code::NotFound));
@@ -153,7 +157,7 @@ fn only_enabled_digests_are_gathered() {
 #[test]
 fn a_message_has_the_type_of_its_digest() {
     let digests = digests();
-    let sighting = digests.find(SIGHTING).expect("there is one");
+    let sighting = digests.find(SIGHTING).expect("the digest exists");
     let bits = |bytes: &[u8]| DigestValue::Bits(bytes.to_vec());
     assert_eq!(
         sighting.value(&message(0x0102).values),

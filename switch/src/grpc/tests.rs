@@ -81,9 +81,9 @@ fn pipeline() -> Pipeline {
     load(JSON, P4INFO)
 }
 
-/// One of everything that can be written.
+/// One entity of each kind that can be written.
 fn entities() -> Vec<Entity> {
-    let names = Names::new(text::parse(P4INFO).expect("P4Info")).expect("sound");
+    let names = Names::new(text::parse(P4INFO).expect("P4Info")).expect("a valid P4Info");
     let forward = names.table("IngressPipe.forward").expect("table");
     let unicast = forward
         .entry()
@@ -191,7 +191,7 @@ fn entities() -> Vec<Entity> {
     ]
 }
 
-/// A step: which entity, how it is written, or whether it is read, and which bytes are changed.
+/// A step: the entity, the type of update or a read, and the bytes to change.
 type Step = (Index, i32, bool, Vec<(Index, u8)>);
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -200,7 +200,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..40)
 }
 
-/// Garbled updates and requests are refused or done, and what is there can still be read.
+/// Garbled updates and requests are rejected or done, and all entities can still be read.
 fn harmless(
     load: impl Fn() -> Pipeline,
     entities: &[Entity],
@@ -229,7 +229,7 @@ fn harmless(
             }
         }
     }
-    // All that is there is found.
+    // A read finds all entities.
     all(&pipeline);
     Ok(())
 }
@@ -272,7 +272,7 @@ fn profiles() -> Pipeline {
 
 /// Members, groups and the entries that refer to them.
 fn shared_entities() -> Vec<Entity> {
-    let names = Names::new(text::parse(PROFILES_INFO).expect("P4Info")).expect("sound");
+    let names = Names::new(text::parse(PROFILES_INFO).expect("P4Info")).expect("a valid P4Info");
     let spread = names.action_profile("spread").expect("profile");
     let answer = |number: u8| [("number", Bytestring::from(number))];
     let member = |id: u32| {
@@ -324,7 +324,7 @@ fn read_all(
     Ok(())
 }
 
-/// Reads what a wildcard stands for, with a pause wherever there can be one.
+/// Reads the entities of a wildcard, with a pause at every possible point.
 fn step_by_step(
     pipeline: &Pipeline,
     request: &Entity,
@@ -333,7 +333,7 @@ fn step_by_step(
     let mut rows = Vec::new();
     let mut scan = Scan::new(1);
     loop {
-        query(pipeline, &mut scan, &mut rows).expect("a wildcard finds what there is");
+        query(pipeline, &mut scan, &mut rows).expect("a wildcard is valid");
         if !scan.is_paused() {
             return rows.into_iter().map(entity).collect();
         }
@@ -342,20 +342,20 @@ fn step_by_step(
 }
 
 #[test]
-fn steps_find_what_a_single_walk_finds() {
+fn a_read_with_pauses_finds_the_same_entities() {
     let programs: [(Pipeline, Vec<Entity>); 2] =
         [(pipeline(), entities()), (profiles(), shared_entities())];
     let mut found = 0;
     for (mut pipeline, entities) in programs {
         for entity in entities {
-            // Some are there already, some are none that can be inserted.
+            // Some entities exist already, and some cannot be inserted.
             for update in [Update::insert(entity.clone()), Update::modify(entity)] {
                 let _ = apply(&mut pipeline, update);
             }
         }
         for request in wildcards() {
             let mut once = Vec::new();
-            read_all(&pipeline, &request, &mut once).expect("a wildcard finds what there is");
+            read_all(&pipeline, &request, &mut once).expect("a wildcard is valid");
             assert_eq!(step_by_step(&pipeline, &request), once);
             found += once.len();
         }
@@ -392,7 +392,7 @@ fn wildcards() -> [Entity; 9] {
 fn all(pipeline: &Pipeline) -> Vec<ultima_p4runtime::v1::entity::Entity> {
     let mut found = Vec::new();
     for request in wildcards() {
-        read_all(pipeline, &request, &mut found).expect("a wildcard finds what there is");
+        read_all(pipeline, &request, &mut found).expect("a wildcard is valid");
     }
     found
 }

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::stats::Place;
 
-/// A program that passes every copy (a frame), keeps `keep` bytes at most and drops what begins
+/// A program that passes every copy (a frame), truncates it to `keep` bytes and drops frames that begin
 /// with 0xff.
 struct Cut {
     keep: usize,
@@ -27,7 +27,7 @@ impl EgressProgram<Vec<u8>> for Cut {
     }
 }
 
-/// A medium that takes `room` more frames, none longer than `mtu`, if `peer` is there.
+/// A medium with room for `room` frames of at most `mtu` bytes, if it has a `peer`.
 struct Cable {
     room: usize,
     mtu: usize,
@@ -100,7 +100,7 @@ impl Bench {
         )
     }
 
-    /// Serves exactly when the port asks to be, and returns each frame's time of arrival.
+    /// Serves the port at the times that it requests. Returns each frame with its time of arrival.
     fn run(&mut self, mut now: Nanos) -> Vec<(Nanos, Vec<u8>)> {
         let mut arrivals = Vec::new();
         loop {
@@ -109,7 +109,7 @@ impl Bench {
             match wait {
                 Wait::Turn => {}
                 Wait::Until(at) => {
-                    assert!(at > now, "asked to be served at {at}, at {now}");
+                    assert!(at > now, "the port requests service at {at}, at {now}");
                     now = at;
                 }
                 Wait::Medium(_) | Wait::Copy => return arrivals,
@@ -142,7 +142,7 @@ fn times(arrivals: &[(Nanos, Vec<u8>)]) -> Vec<Nanos> {
     arrivals.iter().map(|(at, _)| *at).collect()
 }
 
-/// Frames of 1,000 bytes at 8 Mbit/s take 1 ms alone, and nine beside a flow.
+/// Frames of 1,000 bytes at 8 Mbit/s take 1 ms alone, and 9 ms during a flow.
 #[test]
 fn background_flows_share_the_rate() {
     let config = WireConfig {
@@ -165,7 +165,7 @@ fn background_flows_share_the_rate() {
     let alone = gaps.iter().filter(|gap| **gap == ms).count();
     let shared = gaps.iter().filter(|gap| **gap == 9 * ms).count();
     assert!(alone > frames / 2 && shared > 200, "{alone} {shared}");
-    // Over long times the frames get what the flows leave.
+    // On average, the frames get the rate that the flows leave.
     let rate = frames as f64 * ms as f64 / times[frames - 1] as f64;
     assert!((rate - 0.8).abs() < 0.1, "{rate}");
     // Without the flows, later frames have the whole rate again.
@@ -201,8 +201,7 @@ fn rate_and_delay_space_the_frames() {
         times(&arrivals),
         [6_000_000, 7_000_000, 8_000_000, 8_500_000]
     );
-    // The program saw each copy leave the queue when the wire was free for it, and the queue as it
-    // was.
+    // The program runs when the copy leaves the queue for a free wire, and sees the queue's depth at that time.
     assert_eq!(
         bench.program.seen,
         [
@@ -251,7 +250,7 @@ fn a_late_wake_up_costs_no_capacity() {
         bench.order(vec![0; 1000], 0);
     }
     assert_eq!(bench.serve(0), Wait::Until(1_000_000));
-    // Served again only at 4.5 ms: four frames have arrived by then, the fifth arrives at 5 ms.
+    // The port is served late, at 4.5 ms. Four frames have arrived by then, the fifth arrives at 5 ms.
     assert_eq!(bench.serve(4_500_000), Wait::Until(5_000_000));
     assert_eq!(bench.cable.got.len(), 4);
 }
@@ -278,7 +277,7 @@ fn a_full_queue_drops_its_tail() {
 }
 
 #[test]
-fn a_full_medium_backs_up_into_the_queue() {
+fn copies_stay_in_the_queue_while_the_medium_is_full() {
     let mut bench = Bench::new(
         WireConfig {
             rate: Some(8_000_000_000),
@@ -296,12 +295,12 @@ fn a_full_medium_backs_up_into_the_queue() {
     while let Wait::Until(at) | Wait::Medium(Some(at)) = bench.serve(now) {
         now = at;
     }
-    // Three left, the line took its 64 KiB, the rest stays in the queue and nothing is lost.
+    // Three frames left, 64 KiB are on the wire, and the rest stays in the queue. Nothing is lost.
     assert_eq!((bench.cable.got.len(), bench.packets(Place::Left)), (3, 3));
     let held = bench.port.held();
     assert_eq!((held.in_flight_packets, held.queued_packets()), (66, 31));
     assert_eq!(bench.accounted(), 200);
-    // Much later there is room again. The wire starts then; it does not make up for lost time.
+    // The wire continues when the medium has room again. It does not compensate for the time before.
     bench.cable.room = usize::MAX;
     bench.cable.got.clear();
     now = 1_000_000_000;
@@ -309,9 +308,13 @@ fn a_full_medium_backs_up_into_the_queue() {
     assert_eq!(arrivals.len(), 97);
     assert_eq!(
         arrivals[65].0, now,
-        "what had crossed the wire goes at once"
+        "frames that have crossed the wire leave at once"
     );
-    assert_eq!(arrivals[66].0, now + 1000, "what had not needs its time");
+    assert_eq!(
+        arrivals[66].0,
+        now + 1000,
+        "other frames take their time on the wire"
+    );
     assert_eq!(arrivals[96].0, now + 31_000);
     assert!(
         arrivals
@@ -396,7 +399,7 @@ fn a_higher_priority_overtakes_in_the_queue_but_not_on_the_wire() {
         bench.order_at(priority, vec![first; 1000], 0);
     }
     assert_eq!(firsts(&bench.run(0)), [4, 3, 5, 1, 2]);
-    // The program sees the queue of its own copy.
+    // The program sees the depth of the copy's own queue.
     let depths: Vec<_> = bench
         .program
         .seen
@@ -405,7 +408,7 @@ fn a_higher_priority_overtakes_in_the_queue_but_not_on_the_wire() {
         .collect();
     assert_eq!(depths, [(0, 0), (0, 1), (1, 0), (0, 1), (1, 0)]);
 
-    // One that comes while another is on the wire waits for it, however late the port is served.
+    // A copy waits for the frame on the wire, even if the port is served late.
     let mut bench = Bench::new(slow, 0);
     bench.order(vec![1; 1000], 0);
     bench.order(vec![2; 1000], 0);
@@ -443,7 +446,7 @@ fn a_packet_rate_spaces_frames_of_any_length() {
     for len in [1000, 60, 1500, 60, 60] {
         bench.order(vec![0; len], 0);
     }
-    // A frame leaves when its turn comes, and the next one 10 ms later.
+    // Frames leave 10 ms apart.
     assert!(matches!(bench.serve(0), Wait::Until(_)));
     assert!(matches!(bench.serve(10_000_000), Wait::Until(_)));
     assert_eq!(bench.program.seen, [(0, 0, 0, 4), (0, 10_000_000, 1, 3)]);
@@ -486,7 +489,7 @@ fn marked(arrivals: &[(Nanos, Vec<u8>)]) -> Vec<u8> {
 }
 
 #[test]
-fn long_queues_are_marked_where_the_transport_is_capable() {
+fn long_queues_mark_frames_with_an_ecn_capable_transport() {
     for (threshold, expected) in [
         ("packets:2", vec![3, 4]),
         ("bytes:2000", vec![3, 4]),
@@ -508,11 +511,7 @@ fn long_queues_are_marked_where_the_transport_is_capable() {
         let count = bench.stats.at(Place::Marked);
         assert_eq!(count.packets, expected.len() as u64);
         assert_eq!(count.bytes, 1000 * count.packets);
-        assert_eq!(
-            bench.accounted(),
-            5,
-            "what is marked is counted where it went"
-        );
+        assert_eq!(bench.accounted(), 5, "a marked frame also counts as left");
         for number in 0..5 {
             bench.order(ipv4(0, number), 1_000_000_000);
         }
@@ -521,7 +520,7 @@ fn long_queues_are_marked_where_the_transport_is_capable() {
     }
 }
 
-/// 1000 frames, one each 10 µs: how long each was under way, by its number.
+/// Sends 1000 frames, one every 10 µs. Returns each frame's number and its time from order to arrival.
 fn crossings(config: WireConfig, seed: u64) -> Vec<(u32, Nanos)> {
     let mut bench = Bench::new(config, seed);
     for number in 0..1000u32 {
@@ -537,7 +536,7 @@ fn crossings(config: WireConfig, seed: u64) -> Vec<(u32, Nanos)> {
 }
 
 #[test]
-fn jitter_delays_each_frame_anew_and_reorders_only_on_request() {
+fn jitter_delays_each_frame_and_reorders_only_on_request() {
     let config = WireConfig {
         delay: Duration::from_micros(200),
         jitter: Some("normal:100us".parse().expect("valid")),
@@ -549,7 +548,7 @@ fn jitter_delays_each_frame_anew_and_reorders_only_on_request() {
     assert!(!reordered.is_sorted_by_key(|(number, _)| *number));
     assert_eq!(reordered, crossings(config.clone(), 1), "repeatable");
     assert_ne!(reordered, crossings(config.clone(), 2));
-    // 1000 draws: the mean's standard deviation is 3.2 µs; below 0 it is cut off, 2.3 % of them.
+    // 1000 draws: the mean's standard deviation is 3.2 µs; 2.3 % of the draws are below 0 and count as 0.
     let mean = reordered.iter().map(|(_, took)| took).sum::<Nanos>() / 1000;
     assert!((187_000..215_000).contains(&mean), "{mean}");
     assert!(reordered.iter().any(|(_, took)| *took == 0));
@@ -562,7 +561,7 @@ fn jitter_delays_each_frame_anew_and_reorders_only_on_request() {
         1,
     );
     assert!(in_order.is_sorted_by_key(|(number, _)| *number));
-    // No frame arrives before its drawn delay. A later one arrives together with the frame before it.
+    // No frame arrives before its drawn delay. A frame that would overtake arrives together with the frame before it.
     let mut drawn = reordered;
     drawn.sort_unstable();
     let mut last = 0;
@@ -591,7 +590,7 @@ fn a_jitter_does_not_change_which_frames_are_lost() {
 }
 
 #[test]
-fn a_change_holds_for_what_sets_out_after_it() {
+fn a_change_applies_to_later_frames() {
     let before = WireConfig {
         rate: Some(8_000_000),
         delay: Duration::from_millis(5),
@@ -602,9 +601,9 @@ fn a_change_holds_for_what_sets_out_after_it() {
         bench.order(vec![first; 1000], 0);
     }
     assert_eq!(bench.serve(1_500_000), Wait::Until(2_000_000));
-    // 0 arrives at 6 ms as before. 1 is half out; its second half goes at twice the rate, until
-    // 1.75 ms, and it crosses the wire as it was to. 2 and 3 take half a millisecond each and have no
-    // delay, but do not overtake.
+    // 0 arrives at 6 ms as before. Half of 1 is on the wire: the second half takes twice the rate, until
+    // 1.75 ms, and keeps the old delay. 2 and 3 take half a millisecond each and have no delay, but do not
+    // overtake.
     let after = WireConfig {
         rate: Some(16_000_000),
         delay: Duration::ZERO,
@@ -617,7 +616,7 @@ fn a_change_holds_for_what_sets_out_after_it() {
     assert_eq!(
         bench.packets(Place::Queue),
         1,
-        "the new limit holds at once"
+        "the new limit applies at once"
     );
     let arrivals = bench.run(1_500_000);
     assert_eq!(firsts(&arrivals), [0, 1, 2, 3]);
@@ -628,7 +627,7 @@ fn a_change_holds_for_what_sets_out_after_it() {
     bench.order(vec![5; 1000], 10_000_000);
     assert_eq!(times(&bench.run(10_000_000)), [10_500_000]);
 
-    // A frame that would have taken hours does not block the wire when that is mended.
+    // A frame that would take hours does not block the wire after a change of the rate.
     let crawl = WireConfig {
         rate: Some(1),
         ..before
@@ -644,7 +643,7 @@ fn a_change_holds_for_what_sets_out_after_it() {
 }
 
 #[test]
-fn a_loss_model_that_stays_goes_on_where_it_was() {
+fn an_unchanged_loss_model_keeps_its_state() {
     let lossy = |rate| WireConfig {
         rate,
         loss: vec!["0.3:4".parse().expect("valid")],
@@ -679,8 +678,8 @@ fn jitters() -> impl Strategy<Value = Option<Jitter>> {
 }
 
 proptest! {
-    /// Whatever the wires, whenever they change and whenever the port is served: every copy is in
-    /// exactly one place, and in its place on a wire that keeps the order.
+    /// With any wires, changes and times of service, every copy is in exactly one place, and wires without `reorder`
+    /// keep the order.
     #[test]
     fn every_copy_is_accounted_for(
         wires in prop::collection::vec(

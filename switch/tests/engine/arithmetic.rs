@@ -1,4 +1,4 @@
-//! Every operation, against arithmetic on integers of any size.
+//! Every operation, compared with arithmetic on integers of any size.
 
 use num_bigint::{BigInt, BigUint, Sign};
 use proptest::prelude::*;
@@ -72,7 +72,7 @@ impl Operands {
     }
 }
 
-/// Values at the edges as often as values in between.
+/// Edge values as often as random values.
 fn edgy<T: Clone + std::fmt::Debug + Arbitrary + 'static>(
     edges: Vec<T>,
 ) -> impl Strategy<Value = T> {
@@ -188,7 +188,7 @@ fn expected(o: &Operands) -> Vec<(&'static str, u32, BigUint)> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(ultima_testing::cases(40, 300)))]
     #[test]
-    fn every_operation_wraps_and_saturates_as_the_language_says(
+    fn every_operation_wraps_and_saturates_as_p4_specifies(
         operands in prop::collection::vec(operands(), 8),
     ) {
         let mut testbed = program!("arithmetic");

@@ -1,4 +1,4 @@
-//! A program under test, with its control plane by name.
+//! A program under test, whose tables, actions and other objects are addressed by name.
 
 use ultima_p4runtime::config::v1::{P4Info, Preamble, Table};
 use ultima_p4runtime::text;
@@ -14,7 +14,7 @@ pub struct Testbed {
     p4info: P4Info,
 }
 
-/// A number as the shortest big-endian bytes.
+/// A number in the fewest big-endian bytes.
 pub fn bytes(value: u128) -> Vec<u8> {
     let bytes = value.to_be_bytes();
     let zeros = bytes.iter().take_while(|byte| **byte == 0).count().min(15);
@@ -153,14 +153,14 @@ impl Testbed {
             .collect()
     }
 
-    /// Inserts an entry whose match fields all matter.
+    /// Inserts an entry that sets all match fields.
     pub fn insert(&mut self, table: &str, matches: &[Match], action: &str, args: &[u128]) {
         let matches: Vec<_> = matches.iter().cloned().map(Some).collect();
         self.try_insert(table, &matches, 0, action, args)
-            .expect("the entry is right");
+            .expect("a valid entry");
     }
 
-    /// Inserts an entry; `None` is a match field that does not matter.
+    /// Inserts an entry; `None` omits a match field (don't care).
     pub fn try_insert(
         &mut self,
         table: &str,
@@ -182,15 +182,15 @@ impl Testbed {
     /// Deletes all entries of a table.
     pub fn clear(&mut self, table: &str) {
         let id = self.table(table);
-        let mut table = self.engine.table_mut(id).expect("it was found by name");
+        let mut table = self.engine.table_mut(id).expect("the table exists");
         let entries: Vec<_> = table.entries().map(|entry| entry.entry).collect();
         for entry in entries {
             table.delete(&entry.key, entry.priority).expect("deleted");
         }
     }
 
-    /// Sends a frame through ingress and its copies, and their clones, through egress at once.
-    /// Returns what left, port by port.
+    /// Sends a frame through ingress, and its copies and their clones through egress. Returns the frames
+    /// that leave, each with its port.
     pub fn send(&mut self, port: u16, frame: &[u8]) -> Vec<(u16, Vec<u8>)> {
         self.send_at(port, frame, 0)
     }

@@ -8,7 +8,7 @@ use ultima_switch::engine::{
 use super::control::{Testbed, bytes, exact};
 use super::program;
 
-/// A frame with orders for the program.
+/// A frame with the header `orders`, which selects what the program does.
 fn frame(order: u8, argument: u8, port: u16, value: u32) -> Vec<u8> {
     let mut frame = vec![order, argument];
     frame.extend(port.to_be_bytes());
@@ -17,9 +17,9 @@ fn frame(order: u8, argument: u8, port: u16, value: u32) -> Vec<u8> {
     frame
 }
 
-/// The fields that a copy writes about itself.
+/// The fields that the program writes into each copy.
 #[derive(Debug, PartialEq, Eq)]
-struct Said {
+struct Report {
     port: u16,
     value: u32,
     instance_type: u8,
@@ -30,10 +30,10 @@ struct Said {
     passes: u8,
 }
 
-fn said((port, packet): &(u16, Vec<u8>)) -> Said {
+fn report((port, packet): &(u16, Vec<u8>)) -> Report {
     assert_eq!(packet[18..], [0xaa, 0xbb, 0xcc], "the payload");
     let word = |at: usize| u32::from_be_bytes(packet[at..at + 4].try_into().expect("four bytes"));
-    Said {
+    Report {
         port: *port,
         value: word(4),
         instance_type: packet[8],
@@ -45,11 +45,11 @@ fn said((port, packet): &(u16, Vec<u8>)) -> Said {
     }
 }
 
-fn send(testbed: &mut Testbed, order: u8, argument: u8, value: u32) -> Vec<Said> {
+fn send(testbed: &mut Testbed, order: u8, argument: u8, value: u32) -> Vec<Report> {
     testbed
         .send(1, &frame(order, argument, 9, value))
         .iter()
-        .map(said)
+        .map(report)
         .collect()
 }
 
@@ -60,7 +60,7 @@ fn value(testbed: &mut Testbed, order: u8, argument: u8, value: u32) -> u32 {
     sent[0].value
 }
 
-const NORMAL: Said = Said {
+const NORMAL: Report = Report {
     port: 9,
     value: 5,
     instance_type: 0,
@@ -84,7 +84,7 @@ fn session(replicas: Vec<Replica>) -> CloneSession {
 }
 
 #[test]
-fn a_packet_goes_where_the_program_says() {
+fn a_packet_leaves_at_the_port_that_the_program_sets() {
     let mut testbed = program!("copies");
     assert_eq!(send(&mut testbed, 1, 0, 5), [NORMAL]);
     let (outcome, copies) = testbed.ingress(1, &frame(0, 0, 9, 5), 0);
@@ -97,19 +97,19 @@ fn a_packet_goes_where_the_program_says() {
 }
 
 #[test]
-fn ingress_clones_are_the_packet_as_it_came_with_kept_fields() {
+fn ingress_clones_have_the_received_packet_and_the_preserved_fields() {
     let mut testbed = program!("copies");
     let clones = session(vec![replica(4, 7), replica(5, 8)]);
     testbed.engine.pre_mut().insert_session(6, clones).unwrap();
-    let clone = |port, rid| Said {
+    let clone = |port, rid| Report {
         port,
         rid,
         instance_type: 1,
         lost: 0,
         ..NORMAL
     };
-    // The original's value is 0, set behind the call; the clones still have the 5 of the wire.
-    let original = Said { value: 0, ..NORMAL };
+    // The program sets the original's value to 0 after the clone call. The clones have the received 5.
+    let original = Report { value: 0, ..NORMAL };
     assert_eq!(
         send(&mut testbed, 2, 6, 5),
         [clone(5, 8), clone(4, 7), original]
@@ -117,12 +117,12 @@ fn ingress_clones_are_the_packet_as_it_came_with_kept_fields() {
     let (_, copies) = testbed.ingress(1, &frame(2, 6, 9, 5), 0);
     let priorities: Vec<_> = copies.iter().map(|copy| copy.priority).collect();
     assert_eq!(priorities, [3, 3, 0]);
-    // Without the session, only the original.
-    assert_eq!(send(&mut testbed, 2, 7, 5), [Said { value: 0, ..NORMAL }]);
+    // Without a session there is no clone.
+    assert_eq!(send(&mut testbed, 2, 7, 5), [Report { value: 0, ..NORMAL }]);
 }
 
 #[test]
-fn sessions_can_cut_clones() {
+fn sessions_can_truncate_clones() {
     let mut testbed = program!("copies");
     let mut clones = session(vec![replica(4, 7)]);
     clones.packet_length_bytes = 10;
@@ -133,15 +133,15 @@ fn sessions_can_cut_clones() {
 }
 
 #[test]
-fn egress_clones_are_the_packet_as_it_is_with_kept_fields() {
+fn egress_clones_have_the_sent_packet_and_the_preserved_fields() {
     let mut testbed = program!("copies");
     testbed
         .engine
         .pre_mut()
         .insert_session(6, session(vec![replica(4, 7)]))
         .unwrap();
-    // The clone is made at the end of egress, when the report is in the packet already.
-    let clone = Said {
+    // The clone is made at the end of egress, when the packet already has its report.
+    let clone = Report {
         port: 4,
         instance_type: 2,
         rid: 7,
@@ -170,7 +170,7 @@ fn groups_replicate() {
     let mut testbed = program!("copies");
     let replicas = vec![replica(4, 1), replica(4, 2), replica(2, 1)];
     testbed.engine.pre_mut().insert_group(3, replicas).unwrap();
-    let copy = |port, rid| Said {
+    let copy = |port, rid| Report {
         port,
         rid,
         instance_type: 5,
@@ -186,11 +186,11 @@ fn groups_replicate() {
 }
 
 #[test]
-fn resubmission_starts_over_with_kept_fields() {
+fn resubmitted_packets_have_the_preserved_fields() {
     let mut testbed = program!("copies");
     assert_eq!(
         send(&mut testbed, 4, 3, 5),
-        [Said {
+        [Report {
             passes: 3,
             ..NORMAL
         }]
@@ -201,12 +201,12 @@ fn resubmission_starts_over_with_kept_fields() {
 }
 
 #[test]
-fn recirculation_takes_the_packet_as_it_was_sent() {
+fn recirculation_uses_the_sent_packet() {
     let mut testbed = program!("copies");
     let sent = send(&mut testbed, 21, 3, 5);
     assert_eq!(
         sent,
-        [Said {
+        [Report {
             value: 8,
             passes: 3,
             ..NORMAL
@@ -218,7 +218,7 @@ fn recirculation_takes_the_packet_as_it_was_sent() {
 #[test]
 fn recirculated_packets_are_not_truncated() {
     let mut testbed = program!("copies");
-    let whole = Said {
+    let whole = Report {
         passes: 1,
         ..NORMAL
     };
@@ -235,13 +235,12 @@ fn descendants_of_one_packet_are_bounded() {
     let pre = testbed.engine.pre_mut();
     pre.insert_session(6, session(twice.clone())).unwrap();
     pre.insert_group(3, twice).unwrap();
-    // Clones of clones: two of each, so 2 ^ 16 by the limit of passes alone.
+    // Each clone is cloned twice. The limit of passes alone would allow 2^16 clones.
     let sent = testbed.send(1, &frame(23, 6, 9, 5));
     assert_eq!(sent.len(), DESCENDANTS);
     let refused = testbed.engine.over_limit();
     assert!(refused > 0);
-    // Multicast of recirculated multicast: two copies and two recirculations in each generation, and
-    // none leaves.
+    // Recirculated copies are multicast again: two copies and two recirculations each time. None leaves.
     let (mut copies, mut ordered) = (Vec::new(), 0);
     let group = frame(24, 3, 9, 5);
     testbed.engine.ingress(1, &group, 0, &mut copies);
@@ -258,7 +257,7 @@ fn descendants_of_one_packet_are_bounded() {
         "the last two may not fit"
     );
     assert!(testbed.engine.over_limit() > refused);
-    // The next packet has a count of its own.
+    // The next packet has its own count.
     assert_eq!(send(&mut testbed, 20, 6, 5).len(), 3);
 }
 
@@ -270,12 +269,12 @@ fn clones_of_resubmitted_packets_count_together() {
     pre.insert_session(6, session(many)).unwrap();
     let (outcome, copies) = testbed.ingress(1, &frame(25, 6, 9, 5), 0);
     assert_eq!(outcome, IngressOutcome::Dropped(DropCause::DescendantLimit));
-    // Three resubmissions, and what is left for the clones.
+    // The three resubmissions count too.
     assert_eq!(copies.len(), DESCENDANTS - 3);
 }
 
 #[test]
-fn truncation_cuts_what_is_sent_but_not_replicas() {
+fn truncation_shortens_the_sent_packet() {
     let mut testbed = program!("copies");
     let sent = testbed.send(1, &frame(5, 6, 9, 5));
     assert_eq!(sent, [(9, frame(5, 6, 9, 5)[..6].to_vec())]);
@@ -284,7 +283,7 @@ fn truncation_cuts_what_is_sent_but_not_replicas() {
 }
 
 #[test]
-fn exit_ends_the_pipeline_only() {
+fn exit_ends_only_the_current_pipeline() {
     let mut testbed = program!("copies");
     assert_eq!(send(&mut testbed, 11, 1, 5), [NORMAL]);
     assert_eq!(value(&mut testbed, 11, 0, 5), u32::MAX);
@@ -388,7 +387,7 @@ fn meters_colour_by_index_and_time() {
         .unwrap();
     let mut color = |cell, now_us| {
         let sent = testbed.send_at(1, &frame(6, cell, 9, 7), now_us);
-        said(&sent[0]).value
+        report(&sent[0]).value
     };
     assert_eq!([color(2, 0), color(2, 0), color(2, 0)], [0, 1, 2]);
     assert_eq!(color(1, 0), 0, "not configured");
@@ -488,7 +487,7 @@ fn direct_counters_and_meters_belong_to_entries() {
         .unwrap();
     assert_eq!(
         send(&mut testbed, 10, 1, 5)[0],
-        Said {
+        Report {
             value: 0,
             kept: 0x33,
             ..NORMAL
@@ -496,7 +495,7 @@ fn direct_counters_and_meters_belong_to_entries() {
     );
     assert_eq!(
         send(&mut testbed, 10, 1, 5)[0],
-        Said {
+        Report {
             value: 2,
             kept: 0x33,
             ..NORMAL
@@ -504,7 +503,7 @@ fn direct_counters_and_meters_belong_to_entries() {
     );
     assert_eq!(
         send(&mut testbed, 10, 2, 5)[0],
-        Said {
+        Report {
             value: 0,
             kept: 0x44,
             ..NORMAL
@@ -559,7 +558,7 @@ fn direct_counters_and_meters_belong_to_entries() {
 }
 
 #[test]
-fn egress_learns_what_the_queue_knows() {
+fn egress_sees_the_metadata_of_the_queue() {
     let mut testbed = program!("copies");
     let (_, copies) = testbed.ingress(1, &frame(1, 0, 9, 5), 3);
     let copy = copies.into_iter().next().unwrap();
@@ -574,6 +573,6 @@ fn egress_learns_what_the_queue_knows() {
     };
     let (mut out, mut clones) = (vec![1, 2, 3], Vec::new());
     testbed.engine.egress(copy, queue, 8, &mut out, &mut clones);
-    assert_eq!(said(&(9, out)), NORMAL);
+    assert_eq!(report(&(9, out)), NORMAL);
     assert!(clones.is_empty());
 }

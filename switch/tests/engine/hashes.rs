@@ -2,7 +2,7 @@
 
 use super::program;
 
-/// Packets, and what simple_switch 1.15.5 puts in front of them, in hexadecimal.
+/// Packets, and the results that simple_switch 1.15.5 puts in front of them, in hexadecimal.
 const PACKETS: [(&str, &str); 6] = [
     (
         "0000000000000000000000000000",

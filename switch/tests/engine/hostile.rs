@@ -25,13 +25,16 @@ fn p4info() -> P4Info {
 }
 
 /// Asserts that the engine rejects a program with this text in the error.
-fn refused(program: &Value, p4info: &P4Info, says: &str) {
+fn refused(program: &Value, p4info: &P4Info, expected: &str) {
     let json = serde_json::to_vec(program).unwrap();
     assert!(json.len() <= 1 << 20, "{} bytes", json.len());
     let (error, peak) =
         memory::peak(|| ultima_switch::p4info::load(&json, p4info, Limits::default()).err());
     let text = error.expect("it is refused").to_string();
-    assert!(text.contains(says), "{says:?} is not in {text:.300}");
+    assert!(
+        text.contains(expected),
+        "{expected:?} is not in {text:.300}"
+    );
     assert!(text.len() < 1000, "{} characters", text.len());
     assert!(peak < MOST, "loading takes {peak} bytes");
 }
@@ -82,7 +85,7 @@ fn parameters_of_actions_in_many_tables() {
 }
 
 #[test]
-fn actions_that_a_table_lists_for_ever() {
+fn actions_that_a_table_lists_many_times() {
     let mut program = program();
     let id = program["pipelines"][0]["tables"][0]["action_ids"][0].clone();
     program["pipelines"][0]["tables"][0]["action_ids"] = vec![id; 200_000].into();
@@ -128,7 +131,7 @@ fn inputs_of_calculations() {
 }
 
 #[test]
-fn what_a_deparser_emits() {
+fn headers_of_a_deparser() {
     let mut program = program();
     with_wide_header(&mut program);
     program["deparsers"][0]["order"] = vec!["wide"; 100_000].into();
@@ -184,7 +187,7 @@ fn messages_of_digests() {
 }
 
 #[test]
-fn types_that_stand_for_ever_more_types() {
+fn nested_types() {
     let mut program = program();
     let list = json!({"name": "d", "id": 1, "elements": []});
     program["learn_lists"] = json!([list]);
@@ -193,7 +196,7 @@ fn types_that_stand_for_ever_more_types() {
             name: format!("s{depth}"),
         })),
     };
-    // Ten structs of ten members each: 10^10 leaves, had they any.
+    // Ten structs, each with ten members of the next: expanded, a billion structs.
     let structs = (0..10).map(|depth| {
         let member = |number: usize| Member {
             name: format!("m{number}"),

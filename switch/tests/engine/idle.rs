@@ -14,7 +14,7 @@ const NONE: [u8; 0] = [];
 /// The engine, and the ids of its table `forward` and of the action `drop`.
 fn engine() -> (Engine, u32, u32) {
     let p4info = text::parse(P4INFO).expect("P4Info");
-    let ids = ultima_p4runtime::names::Names::new(p4info).expect("sound");
+    let ids = ultima_p4runtime::names::Names::new(p4info).expect("a valid P4Info");
     let table = ids.table("IngressPipe.forward").expect("table");
     let (_, action) = table.action("IngressPipe.drop").expect("action");
     let (table, action) = (table.id, action.id);
@@ -39,7 +39,7 @@ fn entry(dst: u8, action: u32, idle_timeout_ns: u64) -> TableEntry {
     }
 }
 
-/// The last byte of the keys of all entries that are idle at this time: in order of their alarms, then of their places in the table.
+/// The last byte of the key of each entry that is idle at this time, ordered by timeout, then by position in the table.
 fn idle(engine: &mut Engine, now_us: u64) -> Vec<u8> {
     let one = || {
         let (_, view) = engine.pop_idle(now_us)?;
@@ -58,7 +58,7 @@ fn hit(engine: &mut Engine, dst: u8, now_us: u64) {
 }
 
 #[test]
-fn entries_that_nothing_hits_are_told_again_and_again() {
+fn idle_entries_are_reported_repeatedly() {
     let (mut engine, table, action) = engine();
     engine.set_now(SECOND_US);
     let mut forward = engine.table_mut(table).expect("table");
@@ -69,20 +69,20 @@ fn entries_that_nothing_hits_are_told_again_and_again() {
     }
     assert_eq!(engine.next_idle_us(), Some(3 * SECOND_US));
     assert_eq!(idle(&mut engine, 3 * SECOND_US - 1), NONE);
-    // A hit in between puts the second off.
+    // A hit restarts the second entry's timeout.
     hit(&mut engine, 2, 2 * SECOND_US);
     assert_eq!(idle(&mut engine, 4 * SECOND_US), [1]);
     assert_eq!(idle(&mut engine, 5 * SECOND_US - 1), NONE);
     assert_eq!(idle(&mut engine, 5 * SECOND_US), [2]);
-    // The first one's timeout started again with its notification.
+    // The notification restarted the first entry's timeout.
     assert_eq!(idle(&mut engine, 6 * SECOND_US), [1]);
-    // An entry whose time-out passed unnoticed is reported once.
+    // An entry whose timeout expired several times is reported once.
     assert_eq!(idle(&mut engine, 60 * SECOND_US), [1, 2]);
     assert_eq!(idle(&mut engine, 60 * SECOND_US), NONE);
 }
 
 #[test]
-fn an_entry_that_goes_or_changes_is_not_told_for_what_it_was() {
+fn deleted_and_modified_entries_are_not_reported_for_their_old_timeout() {
     let (mut engine, table, action) = engine();
     let mut forward = engine.table_mut(table).expect("table");
     for dst in 1..=4 {
@@ -90,12 +90,12 @@ fn an_entry_that_goes_or_changes_is_not_told_for_what_it_was() {
             .insert(entry(dst, action, SECOND_NS))
             .expect("inserted");
     }
-    forward.delete(&key(1), 0).expect("it is there");
+    forward.delete(&key(1), 0).expect("deleted");
     forward
         .modify(entry(2, action, 3 * SECOND_NS))
-        .expect("it is there");
-    forward.modify(entry(3, action, 0)).expect("it is there");
-    // Takes the place of the one that went.
+        .expect("modified");
+    forward.modify(entry(3, action, 0)).expect("modified");
+    // Takes the position of the deleted entry.
     forward
         .insert(entry(5, action, 2 * SECOND_NS))
         .expect("inserted");
@@ -106,7 +106,7 @@ fn an_entry_that_goes_or_changes_is_not_told_for_what_it_was() {
 }
 
 #[test]
-fn the_age_of_an_entry_is_read() {
+fn the_time_since_the_last_hit_is_read() {
     let (mut engine, table, action) = engine();
     engine.set_now(10);
     let mut forward = engine.table_mut(table).expect("table");
@@ -114,17 +114,21 @@ fn the_age_of_an_entry_is_read() {
     let age = |engine: &mut Engine, now| {
         engine.set_now(now);
         let view = engine.table(table).expect("table").get(&key(1), 0);
-        view.expect("it is there").idle_us
+        view.expect("found").idle_us
     };
     assert_eq!(age(&mut engine, 15), Some(5));
     hit(&mut engine, 1, 20);
     assert_eq!(age(&mut engine, 21), Some(1));
     hit(&mut engine, 2, 22);
-    assert_eq!(age(&mut engine, 23), Some(3), "that hit another");
+    assert_eq!(
+        age(&mut engine, 23),
+        Some(3),
+        "the hit was on another entry"
+    );
 }
 
 #[test]
-fn a_timeout_that_is_changed_all_the_time_takes_no_more_room() {
+fn the_last_of_many_changes_of_a_timeout_counts() {
     let (mut engine, table, action) = engine();
     for n in 0..100_000 {
         engine.set_now(n);
@@ -136,13 +140,12 @@ fn a_timeout_that_is_changed_all_the_time_takes_no_more_room() {
         }
         .expect("written");
     }
-    // The last of them counts.
     assert_eq!(idle(&mut engine, SECOND_US + 99_999), NONE);
     assert_eq!(idle(&mut engine, SECOND_US + 100_099), [1]);
 }
 
 #[test]
-fn only_tables_that_support_timeouts_take_them() {
+fn only_tables_that_support_timeouts_accept_them() {
     let p4info = text::parse(P4INFO).expect("P4Info");
     let mut p4info: ultima_p4runtime::config::v1::P4Info = p4info;
     for table in &mut p4info.tables {
@@ -157,6 +160,6 @@ fn only_tables_that_support_timeouts_take_them() {
     let text = error.to_string();
     assert!(text.ends_with("expected idle_timeout_ns 0"), "{text}");
     forward.insert(entry(1, action, 0)).expect("inserted");
-    assert_eq!(forward.get(&key(1), 0).expect("it is there").idle_us, None);
+    assert_eq!(forward.get(&key(1), 0).expect("found").idle_us, None);
     assert_eq!(plain.next_idle_us(), None);
 }

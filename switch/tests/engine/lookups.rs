@@ -23,7 +23,7 @@ fn optional(value: u128) -> Match {
     Match::Optional(bytes(value))
 }
 
-/// The keys that a packet brings.
+/// The fields of a packet that tables match.
 #[derive(Clone, Copy)]
 struct Keys {
     address: u32,
@@ -41,7 +41,7 @@ const KEYS: Keys = Keys {
     long: 0,
 };
 
-/// The byte that a table leaves, by the order of the tables in the program.
+/// The byte that the program's table number `at` writes.
 fn verdict(testbed: &mut Testbed, at: usize, keys: Keys) -> u8 {
     let mut frame = keys.address.to_be_bytes().to_vec();
     frame.extend(keys.port.to_be_bytes());
@@ -241,7 +241,7 @@ fn all_kinds_in_one_key() {
         Some(ternary(0x01, 0x01)),
         Some(range(70, 90)),
     ];
-    // The prefix is no reason to win: only the priority is.
+    // Only the priority decides, not the prefix length.
     testbed.try_insert(table, &short, 5, action, &[1]).unwrap();
     testbed.try_insert(table, &long, 4, action, &[2]).unwrap();
     assert_eq!(verdict(&mut testbed, 5, Keys { flags: 1, ..KEYS }), 1);
@@ -257,7 +257,7 @@ fn all_kinds_in_one_key() {
 }
 
 #[test]
-fn constant_entries_are_there_and_stay() {
+fn constant_entries_cannot_be_changed() {
     let mut testbed = program!("lookups");
     let mut at = |kind, flags| {
         verdict(
@@ -341,7 +341,7 @@ fn validity_is_a_key() {
     testbed.insert(table, &[exact(1)], action, &[1]);
     testbed.insert(table, &[exact(0)], action, &[2]);
     assert_eq!(verdict(&mut testbed, 9, KEYS), 1);
-    // Cut short: only the verdicts leave. Fields of an invalid header count as zero.
+    // Too short for the header: only the verdicts leave. Fields of an invalid header match as zero.
     let masked = [Some(ternary(0, 0xffff_ffff)), None];
     testbed
         .try_insert("Lookups.masked", &masked, 1, "Lookups.set_masked", &[5])
@@ -413,7 +413,7 @@ fn entries_are_read_in_order() {
 }
 
 #[test]
-fn requests_that_cannot_be_right_change_nothing() {
+fn invalid_requests_change_nothing() {
     let mut testbed = program!("lookups");
     let (table, action) = ("Lookups.exact_one", "Lookups.set_exact_one");
     let id = testbed.table(table);
@@ -510,7 +510,7 @@ fn requests_that_cannot_be_right_change_nothing() {
     let default = writable.set_default(Some(good.clone())).unwrap_err();
     assert_eq!(default.kind(), ErrorKind::PermissionDenied);
     assert_eq!(writable.len(), 2);
-    // A place that is free again can be taken.
+    // A deletion makes room for an entry.
     let key = testbed.key(table, &[Some(exact(1)), Some(exact(2))]);
     let mut writable = testbed.engine.table_mut(id).unwrap();
     writable.delete(&key, 0).unwrap();

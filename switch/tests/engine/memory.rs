@@ -14,21 +14,21 @@ thread_local! {
     static PEAK: Cell<isize> = const { Cell::new(0) };
 }
 
-// SAFETY: all calls are passed on to the system's allocator as they come. The counters need no destructor, so they are
-// there as long as the thread is.
+// SAFETY: all calls go to the system's allocator unchanged. The counters need no destructor, so they exist as long as their
+// thread.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
         let live = LIVE.get() + layout.size() as isize;
         LIVE.set(live);
         PEAK.set(PEAK.get().max(live));
-        // SAFETY: the caller keeps the contract of `alloc`.
+        // SAFETY: the caller upholds the contract of `alloc`.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         LIVE.set(LIVE.get() - layout.size() as isize);
-        // SAFETY: the caller keeps the contract of `dealloc`.
+        // SAFETY: the caller upholds the contract of `dealloc`.
         unsafe { System.dealloc(at, layout) }
     }
 }

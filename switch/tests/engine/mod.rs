@@ -1,4 +1,4 @@
-//! Tests of the engine alone, through its control interface. No switch runs.
+//! Tests of the engine without a switch, through its control interface.
 
 mod arithmetic;
 mod control;

@@ -7,7 +7,7 @@ use ultima_p4runtime::config::v1::P4Info;
 use ultima_p4runtime::text;
 use ultima_switch::engine::{CloneSession, Limits, QueueInfo, Replica};
 
-/// Every value of a document, source positions aside, as paths.
+/// The paths of all values in a document except source positions.
 fn paths(value: &Value, here: &str, found: &mut Vec<String>) {
     found.push(here.to_owned());
     match value {
@@ -26,7 +26,7 @@ fn paths(value: &Value, here: &str, found: &mut Vec<String>) {
     }
 }
 
-/// A number that some code may stumble over.
+/// A number at or beyond a limit.
 fn number(rng: &mut Xoshiro256PlusPlus) -> Value {
     let numbers = [
         0,
@@ -53,10 +53,10 @@ fn digits(rng: &mut Xoshiro256PlusPlus) -> Value {
     json!(digits[rng.random_range(0..digits.len())])
 }
 
-/// Changes one place: a number, a constant, an item more or less, a member less, or anything to
-/// what stands elsewhere.
+/// Changes one value of a program. Replaces a number or constant, adds or removes an array item, removes an
+/// object member, or copies another value of the program.
 fn mutate(program: &mut Value, all: &[String], rng: &mut Xoshiro256PlusPlus) {
-    let elsewhere = program
+    let other = program
         .pointer(&all[rng.random_range(0..all.len())])
         .cloned();
     let Some(place) = program.pointer_mut(&all[rng.random_range(0..all.len())]) else {
@@ -80,7 +80,7 @@ fn mutate(program: &mut Value, all: &[String], rng: &mut Xoshiro256PlusPlus) {
                 .cloned();
             members.remove(&name.expect("a member"));
         }
-        place => *place = elsewhere.unwrap_or(Value::Null),
+        place => *place = other.unwrap_or(Value::Null),
     }
 }
 
@@ -94,7 +94,7 @@ fn survives(json: &str, p4info: &P4Info, rng: &mut Xoshiro256PlusPlus) -> bool {
     engine
         .pre_mut()
         .insert_group(1, replicas.clone())
-        .expect("the group is right");
+        .expect("a valid group");
     let session = CloneSession {
         replicas,
         ..CloneSession::default()
@@ -102,7 +102,7 @@ fn survives(json: &str, p4info: &P4Info, rng: &mut Xoshiro256PlusPlus) -> bool {
     engine
         .pre_mut()
         .insert_session(1, session)
-        .expect("the session is right");
+        .expect("a valid session");
     for _ in 0..10 {
         let length = rng.random_range(0..100);
         let frame: Vec<u8> = (0..length)
@@ -164,7 +164,7 @@ fn faulty_programs_are_refused_or_run() {
             }
             loaded += usize::from(survives(&mutant.to_string(), &p4info, &mut rng));
         }
-        // Faults must be small enough to let some programs run, and large enough to matter.
+        // Some faults must leave a program that loads, and some must not.
         let few = (count / 100).max(1);
         assert!(
             (few..count - few).contains(&loaded),

@@ -40,7 +40,7 @@ fn stacks_fill_until_the_last_label_or_their_end() {
 
 #[test]
 fn stacks_are_pushed_and_popped() {
-    // A pushed element is what the program makes of it; the last one falls out.
+    // The program sets the pushed element. The push removes the last element.
     let (report_full, rest) = report(&[1, 1, 0x02, 0x04, 0x07]);
     assert_eq!((report_full[2], rest), (3, vec![1, 1, 0xaa, 2, 4]));
     let (_, rest) = report(&[1, 1, 0x03, 0x99]);
@@ -50,7 +50,7 @@ fn stacks_are_pushed_and_popped() {
 }
 
 #[test]
-fn variable_length_fields_come_out_as_they_went_in() {
+fn variable_length_fields_are_deparsed_unchanged() {
     for length in 0..=8u8 {
         let mut frame = vec![2, 0, 0xa0 | length];
         frame.extend((0..length).map(|byte| byte | 0x40));
@@ -63,7 +63,7 @@ fn variable_length_fields_come_out_as_they_went_in() {
         let cut = &frame[..frame.len() - 3];
         assert_eq!(report(cut), ([PACKET_TOO_SHORT, 0, 0, 0], cut.to_vec()));
     }
-    // Longer than the field can be: HeaderTooShort, as in BMv2.
+    // A length beyond the field's maximum is HeaderTooShort, as in BMv2.
     let frame = [[2, 0, 0xa9, 0].as_slice(), &[0x11; 20]].concat();
     assert_eq!(report(&frame), ([3, 0, 0, 0], frame.clone()));
 }
@@ -118,7 +118,7 @@ fn skipped_bytes_are_removed() {
 
 #[test]
 fn transitions_match_under_their_masks() {
-    // Extracted or not, `behind` leaves the packet as it was: only a missing byte tells.
+    // The state `behind` extracts a byte that the frame lacks: the error shows that the transition matched.
     for (kind, number, taken) in [
         (0x85, 0x02, true),
         (0x8f, 0xf2, true),

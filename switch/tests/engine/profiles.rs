@@ -27,7 +27,7 @@ const FLOWS: [u16; 12] = [
 struct Answer {
     number: u8,
     hit: bool,
-    /// The value that the program leaves if another action than `answer` ran.
+    /// The value that actions other than `answer` set.
     rest: u8,
 }
 
@@ -52,17 +52,14 @@ fn ask(testbed: &mut Testbed, table: (u8, &str), key: u8, flow: u16, label: u16)
     }
 }
 
-/// The numbers that the flows come back with.
+/// The numbers in the returned packets, for each of the flows.
 fn numbers(testbed: &mut Testbed, table: (u8, &str), key: u8) -> [u8; 12] {
     FLOWS.map(|flow| ask(testbed, table, key, flow, 0).number)
 }
 
 fn profile<'a>(testbed: &'a mut Testbed, name: &str) -> &'a mut Profile {
     let id = testbed.profile(name);
-    testbed
-        .engine
-        .profile_mut(id)
-        .expect("the profile is there")
+    testbed.engine.profile_mut(id).expect("the profile exists")
 }
 
 fn member(testbed: &mut Testbed, name: &str, id: u32, number: u8) {
@@ -107,7 +104,7 @@ fn try_insert(
 }
 
 fn insert(testbed: &mut Testbed, table: (u8, &str), matches: Match, action: EntryAction) {
-    try_insert(testbed, table, matches, action).expect("the entry is right");
+    try_insert(testbed, table, matches, action).expect("a valid entry");
 }
 
 fn one_shot(testbed: &Testbed, actions: &[(u8, u32)]) -> OneShot {
@@ -121,7 +118,7 @@ fn one_shot(testbed: &Testbed, actions: &[(u8, u32)]) -> OneShot {
     }
 }
 
-/// A selector with members 1 to 5, which answer ten times their number.
+/// A program with members 1 to 5 in the profile `spread`. Each answers ten times its id.
 fn spread() -> Testbed {
     let mut testbed = program!("profiles");
     for id in 1..=5 {
@@ -163,7 +160,7 @@ fn entries_share_a_member() {
 }
 
 #[test]
-fn members_in_use_cannot_go() {
+fn members_in_use_cannot_be_deleted() {
     let mut testbed = spread();
     let table = testbed.table(EXACT.1);
     insert(&mut testbed, EXACT, exact(1), EntryAction::Member(1));
@@ -193,7 +190,7 @@ fn members_in_use_cannot_go() {
             format!("{name}: a table entry refers to group 7")
         )
     );
-    // An entry that is changed refers to what it had no more.
+    // A modified or deleted entry no longer refers to its member or group.
     let to_member = entry(&testbed, EXACT, exact(2), EntryAction::Member(3));
     let key = key(&testbed, EXACT, exact(1));
     let mut writable = testbed.engine.table_mut(table).unwrap();
@@ -215,7 +212,7 @@ fn members_in_use_cannot_go() {
 }
 
 #[test]
-fn groups_pick_by_the_selectors_hash() {
+fn the_hash_of_a_selector_picks_the_member() {
     let mut testbed = spread();
     let spread = profile(&mut testbed, "Choose.spread");
     let three = weights(&[(1, 1), (2, 1), (3, 1)]);
@@ -231,7 +228,7 @@ fn groups_pick_by_the_selectors_hash() {
     assert_eq!(numbers(&mut testbed, EXACT, 1), picked);
     let labelled = FLOWS.map(|flow| ask(&mut testbed, EXACT, 1, flow, 0xabc).number);
     assert_eq!(labelled, [20, 30, 20, 30, 10, 10, 10, 10, 20, 20, 30, 10]);
-    // The other table's entries refer to the same group, and the packet goes on by the action.
+    // Entries of another table refer to the same group.
     assert_eq!(numbers(&mut testbed, TERNARY, 1), picked);
     assert!(ask(&mut testbed, TERNARY, 1, 0, 0).hit);
     assert_eq!(ask(&mut testbed, TERNARY, 9, 5, 0), MISS);
@@ -289,7 +286,7 @@ fn selectors_hash_with_their_own_algorithm() {
         [1, 2, 3, 3, 1, 3, 1, 1, 1, 2, 3, 1],
         "CRC-32"
     );
-    // The complement of the flow, modulo 3: of 5 handles the first, the second and the third.
+    // csum16 is the complement of the flow. Modulo 3, it picks one of the group's three handles.
     let heavy = profile(&mut testbed, "Choose.heavy");
     heavy
         .insert_group(4, weights(&[(1, 1), (2, 2)]), 3)
@@ -316,7 +313,7 @@ fn a_group_without_members_does_nothing() {
 }
 
 #[test]
-fn sets_belong_to_their_entry() {
+fn a_one_shot_set_belongs_to_its_entry() {
     let mut testbed = program!("profiles");
     let table = testbed.table(COUNTED.1);
     let first = one_shot(&testbed, &[(1, 1), (2, 2), (3, 1)]);
@@ -353,7 +350,7 @@ fn sets_belong_to_their_entry() {
         numbers(&mut testbed, COUNTED, 0x11),
         [4, 4, 5, 5, 6, 4, 4, 4, 4, 6, 5, 6]
     );
-    // 16 handles in all: 7 and 2 are taken.
+    // The profile has 16 handles, 9 of which are in use.
     let eight = EntryAction::OneShot(one_shot(&testbed, &[(9, 8)]));
     let full = try_insert(&mut testbed, COUNTED, prefix(0x30), eight.clone());
     assert_eq!(
@@ -412,7 +409,7 @@ fn sets_and_groups_are_not_mixed() {
 }
 
 #[test]
-fn members_are_left_out_while_their_port_is_down() {
+fn members_are_not_picked_while_their_port_is_down() {
     let mut testbed = spread();
     let watching = |member, port| GroupMember {
         member,
@@ -428,7 +425,7 @@ fn members_are_left_out_while_their_port_is_down() {
     assert!(both.contains(&10) && both.contains(&20));
     testbed.engine.set_ports(&[(12, PortState::Down)]);
     assert_eq!(numbers(&mut testbed, EXACT, 1), [10; 12]);
-    // A member that comes while its port is down is not picked either.
+    // A member that is added while its port is down is not picked either.
     let spread = profile(&mut testbed, "Choose.spread");
     let members = vec![watching(1, 11), watching(2, 12), watching(3, 12)];
     spread.modify_group(1, members.clone(), 0).unwrap();
@@ -490,16 +487,16 @@ fn sizes_are_limits() {
     assert_eq!(group(2, &[(1, 3)], 3), Err(ResourceExhausted), "5 in all");
     assert_eq!(group(2, &[(1, 2)], 3), Ok(()));
     let modified = narrow.modify_group(1, weights(&[(3, 3)]), 3);
-    assert_eq!(modified, Ok(()), "what it had counts no more");
+    assert_eq!(modified, Ok(()), "its old members do not count");
     assert_eq!(
         refused(narrow.modify_group(1, weights(&[(3, 1)]), 2)).0,
         InvalidArgument,
-        "the size is for ever"
+        "max_size cannot be changed"
     );
 }
 
 #[test]
-fn the_switch_has_limits_of_its_own() {
+fn profiles_are_bound_by_the_limits_of_the_engine() {
     let limits = Limits {
         profile_groups: 1,
         profile_weight: 1,

@@ -51,7 +51,7 @@ fn the_compiled_test_programs_are_up_to_date() {
         let read = |folder: &Path, name: &str| std::fs::read(folder.join(name)).expect("readable");
         let compact = ultima_p4::normal::json(&read(out.path(), &json));
         let mut files = vec![(&json, compact)];
-        // The engine's tests have ids of their own.
+        // The engine's tests have no P4Info.
         if sources.join(&p4info).exists() {
             files.push((&p4info, read(out.path(), &p4info)));
         }

@@ -1,4 +1,4 @@
-//! Random frames through every program: nothing panics, and both ends of the engine agree.
+//! Random frames through every program: nothing panics, and neither tracing nor the P4Info changes the output.
 
 use std::num::NonZeroU16;
 
@@ -11,7 +11,7 @@ use ultima_switch::engine::{
 use super::control::{Testbed, exact, lpm};
 use super::program;
 
-/// A copies program in which every order does something.
+/// The program `copies` with groups, sessions, a meter and an entry, so that every order has an effect.
 fn copies() -> Testbed {
     let mut testbed = program!("copies");
     let replicas = vec![Replica { port: 1, rid: 1 }, Replica { port: 2, rid: 9 }];
@@ -51,7 +51,7 @@ macro_rules! bare {
     }};
 }
 
-/// Our own program with a job, which admits [`multicast`] at every port.
+/// Ultima's program with a job, which admits [`multicast`] at every port.
 pub fn ultima() -> Testbed {
     let program = ultima_p4::v1model();
     let mut testbed = Testbed::new(program.device_config, program.p4info);
@@ -92,11 +92,11 @@ pub fn ultima() -> Testbed {
     }
     let replicas = (0..4).map(|rid| Replica { port: rid, rid }).collect();
     let pre = testbed.engine.pre_mut();
-    pre.insert_group(1, replicas).expect("the group is right");
+    pre.insert_group(1, replicas).expect("a valid group");
     testbed
 }
 
-/// Sends frames and follows every copy, within a bound: egress clones of clones multiply.
+/// Sends frames and runs egress for every copy, up to a limit because egress clones of clones multiply.
 fn run(testbed: &mut Testbed, frames: &[Vec<u8>]) -> Result<(), TestCaseError> {
     for (at, frame) in frames.iter().enumerate() {
         let mut copies = Vec::new();
@@ -125,8 +125,7 @@ fn run(testbed: &mut Testbed, frames: &[Vec<u8>]) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Sends the same frames through an engine that records and one that does not: they must do the
-/// same.
+/// Sends the same frames through two engines, the second of which records. Asserts equal outcomes.
 fn agree(mut plain: Testbed, mut traced: Testbed, frames: &[Vec<u8>]) -> Result<(), TestCaseError> {
     for (at, frame) in frames.iter().enumerate() {
         let (port, now) = (at as u16 % 512, at as u64);
@@ -149,7 +148,7 @@ fn agree(mut plain: Testbed, mut traced: Testbed, frames: &[Vec<u8>]) -> Result<
             (outcome, seen)
         });
         prop_assert_eq!(&all[0], &all[1]);
-        let recorder = traced.engine.recorded().expect("it was put in above");
+        let recorder = traced.engine.recorded().expect("a recorder");
         prop_assert!(!recorder.finish(port, now, frame.clone()).events.is_empty());
     }
     Ok(())
@@ -228,7 +227,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(ultima_testing::cases(3, 60)))]
 
     #[test]
-    fn programs_do_the_same_without_their_p4info(frames in frames(0..25)) {
+    fn programs_behave_the_same_without_their_p4info(frames in frames(0..25)) {
         agree(bare!("parsing"), program!("parsing"), &frames)?;
         agree(bare!("arithmetic"), program!("arithmetic"), &frames)?;
         agree(bare!("lookups"), program!("lookups"), &frames)?;

@@ -29,7 +29,7 @@ fn changed(pointer: &str, value: Value) -> String {
     let mut program: Value = serde_json::from_slice(COPIES).unwrap();
     *program
         .pointer_mut(pointer)
-        .unwrap_or_else(|| panic!("{pointer} is there")) = value;
+        .unwrap_or_else(|| panic!("no {pointer}")) = value;
     refused(
         program.to_string().as_bytes(),
         &text::parse(COPIES_INFO).unwrap(),
@@ -93,7 +93,7 @@ fn unknown_constructs_are_rejected_by_name() {
 }
 
 #[test]
-fn references_to_nothing_are_refused() {
+fn references_to_missing_objects_are_rejected() {
     assert_eq!(
         changed("/parsers/0/init_state", json!("begin")),
         "parser parser: there is no state begin"
@@ -138,7 +138,7 @@ fn headers_of_different_types_are_not_assigned() {
 }
 
 #[test]
-fn a_pipeline_without_an_end_is_refused() {
+fn a_pipeline_with_a_loop_is_rejected() {
     let mut program: Value = serde_json::from_slice(COPIES).unwrap();
     let ingress = program.pointer_mut("/pipelines/0").unwrap();
     let first = ingress["conditionals"][0]["name"].clone();
@@ -155,7 +155,7 @@ fn a_pipeline_without_an_end_is_refused() {
 #[test]
 fn limits_are_checked() {
     let p4info = text::parse(COPIES_INFO).unwrap();
-    // 8 counters; then 4 meters, whose cells count by their size, so that they take more than the other 7.
+    // The program has 8 counter cells and then 4 meter cells, which count more because they are larger.
     let refused = |cells| {
         let limits = Limits {
             array_cells: cells,
@@ -203,9 +203,9 @@ fn a_program_must_match_its_p4info() {
         refused(parsing, &copies).split(',').next(),
         Some("program and P4Info disagree: the program has nothing of what it lists")
     );
-    // Tables that no packet reaches are left out of the program, maybe all of them.
+    // p4c omits tables that no packet reaches, maybe all of them.
     ultima_switch::p4info::load(parsing, &lookups, Limits::default())
-        .expect("all tables may be out of reach");
+        .expect("a program without tables");
 
     let mut other = lookups.clone();
     other.tables[1].match_fields.pop();
@@ -265,12 +265,12 @@ fn a_p4info_must_not_contradict_itself_or_the_program() {
     assert!(narrow.contains(", parameter "), "{narrow}");
 }
 
-fn preamble(of: &mut Option<Preamble>) -> &mut Preamble {
-    of.as_mut().unwrap()
+fn preamble(preamble: &mut Option<Preamble>) -> &mut Preamble {
+    preamble.as_mut().unwrap()
 }
 
 #[test]
-fn invalid_json_is_rejected_with_its_place() {
+fn invalid_json_is_rejected_with_its_position() {
     let p4info = P4Info::default();
     let error = ultima_switch::p4info::load(b"{\n \"headers\": [,]}", &p4info, Limits::default())
         .unwrap_err();
@@ -280,7 +280,7 @@ fn invalid_json_is_rejected_with_its_place() {
 }
 
 #[test]
-fn action_profiles_must_be_those_of_the_p4info() {
+fn action_profiles_must_match_the_p4info() {
     let altered = |change: fn(&mut Value, &mut P4Info)| {
         let p4info = include_str!("../programs/profiles.p4info.txtpb");
         altered(include_bytes!("../programs/profiles.json"), p4info, change)
@@ -329,7 +329,7 @@ fn action_profiles_must_be_those_of_the_p4info() {
 }
 
 #[test]
-fn value_sets_must_be_those_of_the_p4info() {
+fn value_sets_must_match_the_p4info() {
     let altered = |change: fn(&mut Value, &mut P4Info)| {
         let p4info = include_str!("../programs/value_sets.p4info.txtpb");
         altered(
@@ -368,7 +368,7 @@ fn value_sets_must_be_those_of_the_p4info() {
 }
 
 #[test]
-fn types_that_are_strings_to_controllers_are_refused() {
+fn types_translated_to_strings_are_rejected() {
     let altered = |change: fn(&mut Value, &mut P4Info)| {
         let p4info = include_str!("../programs/translated.p4info.txtpb");
         altered(
@@ -379,7 +379,7 @@ fn types_that_are_strings_to_controllers_are_refused() {
     };
     let strings =
         "a type that @p4runtime_translation maps to strings is not supported by this switch";
-    // Strings have no width.
+    // In a P4Info, a type translated to strings has width 0.
     assert_eq!(
         altered(|_, p4info| p4info.tables[0].match_fields[0].bitwidth = 0),
         format!("table Translate.masked_port, match field port: {strings}")
@@ -394,7 +394,7 @@ fn types_that_are_strings_to_controllers_are_refused() {
 }
 
 #[test]
-fn a_digest_of_a_type_that_is_a_string_to_controllers_is_refused() {
+fn a_digest_of_a_type_translated_to_strings_is_rejected() {
     let text = altered(
         include_bytes!("../programs/translated.json"),
         include_str!("../programs/translated.p4info.txtpb"),
@@ -427,7 +427,7 @@ fn a_digest_of_a_type_that_is_a_string_to_controllers_is_refused() {
 }
 
 #[test]
-fn meters_have_two_rates() {
+fn single_rate_meters_are_rejected() {
     let mut p4info: P4Info = text::parse(COPIES_INFO).unwrap();
     let spec = p4info.meters[0].spec.as_mut().unwrap();
     spec.r#type = 1;

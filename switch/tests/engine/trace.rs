@@ -47,7 +47,7 @@ fn session(id: u32, replicas: &[(u32, u32)]) -> Entity {
     clone_session(id, replicas).unwrap().into()
 }
 
-/// Traces a frame, and checks that nothing is lost on the way to JSON and back.
+/// Traces a frame, and checks that the trace survives conversion to JSON and back.
 fn trace(bench: &mut Bench, port: u16, frame: &[u8]) -> PacketTrace {
     let trace = bench.trace(port, frame).unwrap();
     assert_eq!((trace.version, trace.port), (VERSION, port));
@@ -58,19 +58,19 @@ fn trace(bench: &mut Bench, port: u16, frame: &[u8]) -> PacketTrace {
 }
 
 /// The texts of a copy's events.
-fn of(trace: &PacketTrace, copy: u16) -> Vec<&str> {
+fn events_of(trace: &PacketTrace, copy: u16) -> Vec<&str> {
     let steps = trace.events.iter().filter(|step| step.copy == copy);
     steps.map(|step| step.text.as_str()).collect()
 }
 
-/// The event whose text begins like this.
+/// The first event whose text begins with `start`.
 fn step_of<'a>(trace: &'a PacketTrace, start: &str) -> &'a Step {
     let mut steps = trace.events.iter();
     let found = steps.find(|step| step.text.starts_with(start));
     found.unwrap_or_else(|| panic!("{start:?} is not in\n{trace}"))
 }
 
-/// The lines of what a table found.
+/// The lines of a table's lookup.
 fn lookup<'a>(trace: &'a PacketTrace, table: &str) -> Vec<&'a str> {
     step_of(trace, &format!("table {table}: "))
         .text
@@ -212,7 +212,7 @@ fn every_match_kind_is_traced() {
         ]
     );
     // `exit` ends ingress: the next table is never applied.
-    let events = of(&denied, 0);
+    let events = events_of(&denied, 0);
     assert!(events.contains(&"exit()"), "{denied}");
     let later = |event: &&str| event.starts_with("table IngressPipe.metered");
     assert!(!events.iter().any(later), "{denied}");
@@ -241,7 +241,7 @@ fn parser_errors_select_and_lookahead() {
     );
     let ahead = trace(&mut bench, 1, &[4, 0, 0x12, 0x34]);
     let writes = |event: &&str| event.contains("ahead: ") && event.ends_with(" -> 0x1234");
-    assert!(of(&ahead, 0).iter().any(writes), "{ahead}");
+    assert!(events_of(&ahead, 0).iter().any(writes), "{ahead}");
 }
 
 #[test]
@@ -252,7 +252,7 @@ fn value_sets_are_named() {
     bench.write(p4text::parse(entries).unwrap()).unwrap();
     let mut cases = |kind: u8| -> Vec<String> {
         let traced = trace(&mut bench, 1, &[1, kind, 0, 0, 0, 0]);
-        let selects = of(&traced, 0).into_iter();
+        let selects = events_of(&traced, 0).into_iter();
         let selects = selects.filter_map(|text| text.strip_prefix("select ")?.split_once(": "));
         selects.map(|(_, case)| case.to_owned()).collect()
     };
@@ -264,7 +264,7 @@ fn value_sets_are_named() {
     assert_eq!(cases(8)[..2], [by_kind, "default, go to missed"]);
 }
 
-/// A frame with orders for the program `copies`.
+/// A frame for the program `copies`, whose header `orders` selects what the program does.
 fn orders(order: u8, argument: u8, value: u32) -> Vec<u8> {
     let mut frame = vec![order, argument, 0, 2];
     frame.extend(value.to_be_bytes());
@@ -273,62 +273,62 @@ fn orders(order: u8, argument: u8, value: u32) -> Vec<u8> {
 }
 
 #[test]
-fn replicas_and_clones_each_have_their_way() {
+fn replicas_and_clones_are_traced_one_by_one() {
     let (mut bench, _) = bench(program!("copies"));
     write(
         &mut bench,
         vec![group(7, &[(5, 1), (6, 2)]), session(3, &[(8, 9)])],
     );
     let multicast = trace(&mut bench, 1, &orders(3, 7, 5));
-    let ways: Vec<_> = multicast
+    let copies: Vec<_> = multicast
         .copies
         .iter()
         .map(|copy| (copy.port, copy.rid, copy.origin, copy.fate))
         .collect();
     let origin = Origin::Multicast { group: 7 };
     assert_eq!(
-        ways,
+        copies,
         [(6, 2, origin, Fate::Left), (5, 1, origin, Fate::Left)]
     );
-    // Each tells its own RID in the frame that leaves.
+    // Each copy writes its RID into its frame.
     for (copy, rid) in [(1, 2), (2, 1)] {
-        let events = of(&multicast, copy);
+        let events = events_of(&multicast, copy);
         let written = format!("copy.rid: 0x0 -> {rid:#x}");
         assert!(events.contains(&written.as_str()), "{multicast}");
     }
 
     let clone = trace(&mut bench, 1, &orders(2, 3, 5));
-    let ways: Vec<_> = clone
+    let copies: Vec<_> = clone
         .copies
         .iter()
         .map(|copy| (copy.of, copy.port, copy.origin))
         .collect();
     let origin = Origin::Clone { session: 3 };
-    assert_eq!(ways, [(0, 8, origin), (0, 2, Origin::Unicast)]);
-    // The clone is parsed again from the frame that arrived, which is no second pass.
-    let passes = of(&clone, 0)
+    assert_eq!(copies, [(0, 8, origin), (0, 2, Origin::Unicast)]);
+    // The clone is parsed from the received frame, which is not a second pass.
+    let passes = events_of(&clone, 0)
         .into_iter()
         .filter(|event| event.starts_with("ingress from"));
     assert_eq!(passes.count(), 1);
 
     let egress = trace(&mut bench, 1, &orders(20, 3, 5));
-    let ways: Vec<_> = egress
+    let copies: Vec<_> = egress
         .copies
         .iter()
         .map(|copy| (copy.of, copy.port, copy.origin))
         .collect();
-    assert_eq!(ways, [(0, 2, Origin::Unicast), (1, 8, origin)]);
+    assert_eq!(copies, [(0, 2, Origin::Unicast), (1, 8, origin)]);
 
     let nowhere = trace(&mut bench, 1, &orders(2, 4, 5));
-    assert!(of(&nowhere, 0).contains(&"no clone session 4: no clone"));
+    assert!(events_of(&nowhere, 0).contains(&"no clone session 4: no clone"));
     assert_eq!(nowhere.copies.len(), 1);
 }
 
 #[test]
-fn packets_that_come_again() {
+fn resubmitted_and_recirculated_packets_are_traced() {
     let (mut bench, _) = bench(program!("copies"));
     let again = trace(&mut bench, 1, &orders(4, 2, 5));
-    let mut arrivals = of(&again, 0);
+    let mut arrivals = events_of(&again, 0);
     arrivals.retain(|event| event.contains("ingress"));
     let resubmitted = "resubmitted: ingress again, 10 bytes";
     assert_eq!(arrivals, ["ingress from port 1", resubmitted, resubmitted]);
@@ -347,11 +347,11 @@ fn packets_that_come_again() {
         ]
     );
     let again = |event: &&str| event.starts_with("recirculated: ingress again, ");
-    assert!(of(&round, 1).iter().any(again), "{round}");
+    assert!(events_of(&round, 1).iter().any(again), "{round}");
 }
 
 #[test]
-fn drops_say_why() {
+fn drops_have_a_cause() {
     let (mut bench, _) = bench(program!("copies"));
     let dropped = |bench: &mut Bench, frame: Vec<u8>| trace(bench, 1, &frame).dropped;
     assert_eq!(
@@ -443,11 +443,14 @@ fn digests_show_their_values() {
     frame.resize(60, 0);
     let traced = trace(&mut bench, 3, &frame);
     let expected = format!("digest {digest}: 0x200000000aa 0x3");
-    assert!(of(&traced, 0).contains(&expected.as_str()), "{traced}");
+    assert!(
+        events_of(&traced, 0).contains(&expected.as_str()),
+        "{traced}"
+    );
 }
 
 #[test]
-fn refusals() {
+fn invalid_requests_are_rejected() {
     let (mut bench, names) = bench(program!("testbed"));
     let error = bench.trace(511, &[0; 60]).unwrap_err();
     assert_eq!(error.to_string(), "port 511: expected 0 to 510");
@@ -473,7 +476,7 @@ fn refusals() {
 }
 
 #[test]
-fn tables_with_action_profiles_say_where_their_action_is_from() {
+fn lookups_name_the_member_or_group_of_an_action_profile() {
     let (mut bench, names) = bench(program!("profiles"));
     let spread = names.action_profile("spread").unwrap();
     let member = spread.member(7, "answer", &[("number", 42u8.into())]);

@@ -14,7 +14,7 @@ fn a_queued_packet_keeps_only_the_metadata_that_egress_reads() {
     let (mut testbed, frame) = (ultima(), multicast());
     let mut copies = Vec::with_capacity(8);
     testbed.engine.ingress(0, &frame, 0, &mut copies);
-    // That allocated the header vector of ingress.
+    // The first call allocated the header vector of ingress.
     let (_, bytes) = peak(|| testbed.engine.ingress(0, &frame, 0, &mut copies));
     assert_eq!(copies.len(), 8);
     assert!(bytes < frame.len() as isize + 1_000, "{bytes} bytes");
@@ -35,7 +35,7 @@ fn tracing_allocates_only_while_it_is_on() {
     };
     send(&mut engine);
     let before = allocations(|| send(&mut engine));
-    // The frame, which the copies of a packet share.
+    // One allocation for the frame, which the copies of a packet share.
     assert!(before <= 1, "{before} allocations");
 
     engine.record(Box::new(Recorder::new(NonZeroU16::MIN)));

@@ -16,7 +16,7 @@ const MAYBE: u8 = 3;
 const LITERAL: u8 = 4;
 const MISSED: u8 = 0xee;
 
-/// The content of a packet beside the selected state.
+/// The fields of a packet except the selector.
 #[derive(Clone, Copy)]
 struct Packet {
     kind: u8,
@@ -45,7 +45,7 @@ fn state(testbed: &mut Testbed, selector: u8, packet: Packet) -> u8 {
 
 fn set<'a>(testbed: &'a mut Testbed, name: &str) -> &'a mut ValueSet {
     let id = testbed.value_set(name);
-    testbed.engine.value_set_mut(id).expect("the set is there")
+    testbed.engine.value_set_mut(id).expect("the set exists")
 }
 
 fn member(fields: &[(u32, Match)]) -> Vec<FieldMatch> {
@@ -74,7 +74,7 @@ fn range(low: u128, high: u128) -> Match {
 }
 
 #[test]
-fn a_set_holds_what_was_written_last() {
+fn a_write_replaces_all_members() {
     let mut testbed = program!("value_sets");
     assert_eq!(state(&mut testbed, BY_KIND, PACKET), MISSED, "empty");
     let kinds = set(&mut testbed, "Read.kinds");
@@ -96,11 +96,15 @@ fn cases_are_tried_in_the_order_of_the_program() {
         .set(&[kind(7), kind(9)])
         .unwrap();
     let mut at = |kind| state(&mut testbed, BY_ORDER, Packet { kind, ..PACKET });
-    assert_eq!(at(7), LITERAL, "it stands before the set");
+    assert_eq!(at(7), LITERAL, "the literal precedes the set");
     assert_eq!((at(8), at(9), at(10)), (LITERAL, KIND, MISSED));
     set(&mut testbed, "Read.kinds").set(&[kind(8)]).unwrap();
     let eight = Packet { kind: 8, ..PACKET };
-    assert_eq!(state(&mut testbed, BY_ORDER, eight), KIND, "before it");
+    assert_eq!(
+        state(&mut testbed, BY_ORDER, eight),
+        KIND,
+        "the set precedes this literal"
+    );
 }
 
 #[test]
@@ -144,7 +148,7 @@ fn fields_match_as_the_p4info_says() {
 }
 
 #[test]
-fn a_member_of_nothing_matches_everything() {
+fn a_member_without_fields_matches_everything() {
     let mut testbed = program!("value_sets");
     let kind = |value: u8| member(&[(1, Match::Optional(bytes(value.into())))]);
     let maybes = set(&mut testbed, "Read.maybes");

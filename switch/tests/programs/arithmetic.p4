@@ -1,5 +1,5 @@
-// Every operation of the language on several widths: the packet brings the operands, the switch
-// fills in the results and sends it back.
+// Every operation of the language on several widths. A packet has the operands. The switch appends
+// the results and returns it.
 //
 // p4c-bm2-ss --arch v1model --p4runtime-files arithmetic.p4info.txtpb -o arithmetic.json arithmetic.p4
 

@@ -1,6 +1,6 @@
 /* -*- P4_16 -*- */
-// Exercises what programs and controllers say to each other beside tables: packets with controller
-// headers, digests, idle entries.
+// Messages between programs and controllers: packets with controller headers, digests,
+// notifications of idle entries.
 //
 //   p4c-bm2-ss --arch v1model --p4runtime-files controller.p4info.txtpb -o controller.json controller.p4
 
@@ -35,13 +35,13 @@ struct headers_t {
     ethernet_t        ethernet;
 }
 
-// What the controller learns of a source.
+// The digest of a source address.
 struct sighting_t {
     bit<48> address;
     bit<9>  port;
 }
 
-// What it learns of a frame that leaves.
+// The digest of a frame that leaves.
 struct departure_t {
     bit<16> type;
     bit<9>  port;
@@ -83,13 +83,13 @@ control IngressPipe(inout headers_t hdr, inout metadata_t meta, inout standard_m
     action send(bit<9> port) {
         standard.egress_spec = port;
     }
-    // To the controller instead.
+    // Sends the frame to the controller.
     action punt(bit<14> reason) {
         hdr.to_controller.setValid();
         hdr.to_controller.reason = reason;
         standard.egress_spec = CPU_PORT;
     }
-    // To a port, and a copy to the controller.
+    // Sends the frame to a port and a copy to the controller.
     action watch(bit<9> port, bit<32> session) {
         standard.egress_spec = port;
         meta.from = standard.ingress_port;

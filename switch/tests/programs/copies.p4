@@ -1,6 +1,6 @@
-// What can become of a packet: clones from ingress and egress, multicast, resubmission,
-// recirculation, truncation, exit; and what actions keep: counters, meters, registers, hashes,
-// random numbers. Each frame brings its orders.
+// Clones from ingress and egress, multicast, resubmission, recirculation, truncation, exit; and
+// the externs of actions: counters, meters, registers, hashes, random numbers. The header `orders`
+// of each frame selects one of them.
 //
 // p4c-bm2-ss --arch v1model --p4runtime-files copies.p4info.txtpb -o copies.json copies.p4
 
@@ -14,7 +14,7 @@ header orders_t {
     bit<32> value;
 }
 
-// Filled in by egress: what the copy knows of itself.
+// Egress fills in this report about the copy.
 header copy_t {
     bit<8> instance_type;
     bit<16> rid;
@@ -172,7 +172,7 @@ control Describe(inout headers_t hdr, inout metadata_t meta, inout standard_meta
         } else if (hdr.orders.order == 23) {
             clone(CloneType.E2E, (bit<32>)hdr.orders.argument);
         } else if (hdr.orders.order == 24) {
-            // Every replica goes to the group again.
+            // Every replica is replicated to the group again.
             recirculate_preserving_field_list(2);
             again = true;
         } else if (hdr.orders.order == 26 && meta.passes == 0) {

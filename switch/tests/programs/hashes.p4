@@ -1,5 +1,5 @@
-// Every algorithm that v1model has for `hash`, over fields that do not end at bytes, with bases and
-// ranges that wrap; and a checksum over fields and payload. The results come in front of the packet.
+// Every algorithm of v1model's `hash`, over fields that do not end at bytes, with bases and ranges
+// that wrap; and a checksum over fields and payload. The results precede the packet.
 //
 // p4c-bm2-ss --arch v1model --p4runtime-files hashes.p4info.txtpb -o hashes.json hashes.p4
 
@@ -74,7 +74,7 @@ control Hash(inout headers_t hdr, inout metadata_t meta, inout standard_metadata
         hash(hdr.results.too_narrow, HashAlgorithm.crc32, 16w0xfff0,
              { hdr.input.word, hdr.input.number }, 32w0x30000);
     }
-    // P4Info of a program without any table would say little.
+    // The P4Info of a program without tables would be empty.
     table hashes {
         key = { standard.ingress_port: exact; }
         actions = { compute; }

@@ -1,5 +1,5 @@
-// Every match kind, alone and together, with constant and initial entries. The packet brings the
-// keys; each table leaves its verdict in a byte of its own.
+// Every match kind, alone and combined, with constant and initial entries. The packet has the keys.
+// Each table writes its verdict into its own byte.
 //
 // p4c-bm2-ss --arch v1model --p4runtime-files lookups.p4info.txtpb -o lookups.json lookups.p4
 

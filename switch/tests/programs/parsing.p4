@@ -1,6 +1,6 @@
-// What a parser can do: select with masks, lookahead, advance, verify, header stacks, a header
-// union, a variable-length field, and a loop that never ends. A report in front of the packet says
-// how parsing ended.
+// Every feature of parsers: select with masks, lookahead, advance, verify, header stacks, a header
+// union, a variable-length field, and an endless loop. The program puts a report with the parser's
+// error in front of the packet.
 //
 // p4c-bm2-ss --arch v1model --p4runtime-files parsing.p4info.txtpb -o parsing.json parsing.p4
 

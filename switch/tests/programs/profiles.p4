@@ -1,6 +1,6 @@
-// Tables whose actions are shared: an action profile, a selector that two tables use, one with
-// direct resources, one with size limits. The packet says which table it wants and what goes into
-// the selectors' hashes; it comes back with the number of the action that ran for it.
+// Tables that share actions: an action profile, a selector of two tables, one with direct
+// resources, one with size limits. A packet selects a table and has the inputs of the selectors'
+// hashes. The program returns it with the number of the action that ran.
 //
 // p4c-bm2-ss --arch v1model --p4runtime-files profiles.p4info.txtpb -o profiles.json profiles.p4
 
@@ -119,8 +119,8 @@ control Choose(inout headers_t hdr, inout metadata_t meta, inout standard_metada
         implementation = narrow;
     }
 
-    // A group has a weight of 3 at most,
-    // all groups together one of 6.
+    // A group has a weight of at most 3,
+    // all groups together of at most 6.
     @max_group_size(3)
     action_selector(HashAlgorithm.csum16, 32w6, 32w16) heavy;
 
@@ -143,7 +143,7 @@ control Choose(inout headers_t hdr, inout metadata_t meta, inout standard_metada
         } else if (hdr.ask.table_number == 2) {
             hit = spread_exact.apply().hit;
         } else if (hdr.ask.table_number == 3) {
-            // The action decides, whichever member it is of.
+            // The branch depends on the action, not on the member.
             switch (spread_ternary.apply().action_run) {
                 answer: { hit = true; }
                 default: { hdr.ask.rest = 0xf; }

@@ -1,4 +1,4 @@
-// One large table of each match kind; the first byte of a packet says which one it is for, 0 none.
+// One large table of each match kind. The first byte of a packet selects the table; 0 selects none.
 //
 // p4c-bm2-ss --arch v1model --p4runtime-files tables.p4info.txtpb -o tables.json tables.p4
 

@@ -1,6 +1,6 @@
 /* -*- P4_16 -*- */
-// Exercises what the switch's tests need: every match kind, direct and indirect resources,
-// multicast, clones, and an egress that shortens frames.
+// The program of most tests of the switch: every match kind, direct and indirect resources,
+// multicast, clones, and an egress that truncates frames.
 //
 //   p4c-bm2-ss --arch v1model --p4runtime-files testbed.p4info.txtpb -o testbed.json testbed.p4
 
@@ -13,7 +13,7 @@ header ethernet_t {
     bit<16> type;
 }
 
-// After the Ethernet header of type 0x88B5 (IEEE 802 local experimental).
+// Follows an Ethernet header of type 0x88B5 (IEEE 802 local experimental).
 header probe_t {
     bit<8>  kind;
     bit<32> number;
@@ -65,7 +65,7 @@ control IngressPipe(inout headers_t hdr, inout metadata_t meta, inout standard_m
         hits.count();
         standard.mcast_grp = group;
     }
-    // Where to: unknown addresses are dropped.
+    // Selects the output. Frames to unknown addresses are dropped.
     table forward {
         key = { hdr.ethernet.dst: exact; }
         actions = { send; flood; @defaultonly drop; }
@@ -82,7 +82,7 @@ control IngressPipe(inout headers_t hdr, inout metadata_t meta, inout standard_m
         clone(CloneType.I2E, session);
     }
     action permit() { }
-    // Whether at all.
+    // Denies, mirrors or permits a frame.
     table acl {
         key = {
             hdr.ethernet.src: ternary;
@@ -97,7 +97,7 @@ control IngressPipe(inout headers_t hdr, inout metadata_t meta, inout standard_m
     action watch() {
         limiter.read(meta.color);
     }
-    // By prefix of the source address, with a meter for each.
+    // A direct meter for each prefix of the source address.
     table metered {
         key = { hdr.ethernet.src: lpm; }
         actions = { watch; @defaultonly NoAction; }
@@ -141,7 +141,7 @@ control EgressPipe(inout headers_t hdr, inout metadata_t meta, inout standard_me
     action cut(bit<32> length) {
         truncate(length);
     }
-    // By replica; 0 stands for unicast.
+    // Changes a replica by its RID; unicast has RID 0.
     table replica {
         key = { standard.egress_rid: exact; }
         actions = { readdress; discard; cut; NoAction; }

@@ -1,4 +1,4 @@
-// A type that controllers see at another width than packets have: a port number of 32 bits.
+// A type with another width for controllers than in packets: a port number of 32 bits.
 //
 // p4c-bm2-ss --arch v1model --p4runtime-files translated.p4info.txtpb -o translated.json translated.p4
 

@@ -1,6 +1,6 @@
-// Parser value sets: of a single field, of a struct whose fields match in every way that P4Runtime
-// has, and one that two states share. The packet's first byte comes back as the state that it was
-// parsed by.
+// Parser value sets: of a single field, of a struct whose fields have every match kind of
+// P4Runtime, and one that two states share. The first byte of a returned packet is the parser state
+// that it reached.
 //
 // p4c-bm2-ss --arch v1model --p4runtime-files value_sets.p4info.txtpb -o value_sets.json value_sets.p4
 
@@ -74,7 +74,7 @@ parser Read(packet_in packet, out headers_t hdr, inout metadata_t meta,
         }
     }
 
-    // A literal before the set and one behind it: the first that matches is taken.
+    // A literal before the set and one after it: the first case that matches is taken.
     state by_order {
         transition select(hdr.choice.kind) {
             7: found_literal;
@@ -96,7 +96,7 @@ control Verify(inout headers_t hdr, inout metadata_t meta) {
 }
 
 control Answer(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
-    // P4Info of a program without any table would say little.
+    // The P4Info of a program without tables would be empty.
     action back() {
         hdr.choice.selector = meta.state;
         standard.egress_spec = standard.ingress_port;

@@ -1,6 +1,6 @@
 //! Arbitration: the primary controller, and the rights of backups.
 
-use crate::served::common::{Bed, Controller, DEVICE};
+use crate::served::common::{Controller, DEVICE, Testbed};
 use tonic::Code;
 use ultima_p4runtime::v1::{
     self, CapabilitiesRequest, PacketOut, ReadRequest, Update, WriteRequest,
@@ -11,23 +11,23 @@ const A: u64 = 0x0200_0000_0001;
 
 #[tokio::test]
 async fn two_controllers_and_one_primary() {
-    let bed = Bed::new(2).await;
-    let address = bed.switch.grpc_addr();
+    let testbed = Testbed::new(2).await;
+    let address = testbed.switch.grpc_addr();
     let mut one = Controller::primary(address, 10).await;
     let mut two = Controller::connect(address, 5).await;
-    two.announce(Some(5)).await;
+    two.arbitrate(Some(5)).await;
     assert_eq!(
-        two.notice().await.expect("a notice"),
+        two.arbitration().await.expect("an update"),
         (Code::AlreadyExists, Some(10))
     );
-    let entry = bed.unicast(A, 2);
+    let entry = testbed.unicast(A, 2);
     let refused = two
         .write(vec![Update::insert(entry.clone())])
         .await
         .expect_err("a backup");
     assert_eq!(refused.code(), Code::PermissionDenied);
     one.insert(vec![entry.clone().into()]).await;
-    // Anyone may read.
+    // Backups may read.
     assert_eq!(
         two.read(vec![entry.clone().into()])
             .await
@@ -36,16 +36,19 @@ async fn two_controllers_and_one_primary() {
         1
     );
 
-    two.announce(Some(11)).await;
-    assert_eq!(two.notice().await.expect("a notice"), (Code::Ok, Some(11)));
+    two.arbitrate(Some(11)).await;
     assert_eq!(
-        one.notice().await.expect("a notice"),
+        two.arbitration().await.expect("an update"),
+        (Code::Ok, Some(11))
+    );
+    assert_eq!(
+        one.arbitration().await.expect("an update"),
         (Code::AlreadyExists, Some(11))
     );
     let refused = one
         .write(vec![Update::delete(entry.clone())])
         .await
-        .expect_err("no more");
+        .expect_err("no longer the primary");
     assert_eq!(refused.code(), Code::PermissionDenied);
     two.write(vec![Update::delete(entry.clone())])
         .await
@@ -54,58 +57,66 @@ async fn two_controllers_and_one_primary() {
     // The primary leaves. No other client takes its place by itself.
     drop(two);
     assert_eq!(
-        one.notice().await.expect("a notice"),
+        one.arbitration().await.expect("an update"),
         (Code::NotFound, Some(11))
     );
     let refused = one
         .write(vec![Update::insert(entry.clone())])
         .await
-        .expect_err("none");
+        .expect_err("there is no primary");
     assert_eq!(refused.code(), Code::PermissionDenied);
-    one.announce(Some(10)).await;
+    one.arbitrate(Some(10)).await;
     assert_eq!(
-        one.notice().await.expect("too low"),
+        one.arbitration().await.expect("an update"),
         (Code::NotFound, Some(11))
     );
-    one.announce(Some(11)).await;
+    one.arbitrate(Some(11)).await;
     assert_eq!(
-        one.notice().await.expect("high enough"),
+        one.arbitration().await.expect("an update"),
         (Code::Ok, Some(11))
     );
     one.insert(vec![entry.into()]).await;
 }
 
 #[tokio::test]
-async fn a_bad_announcement_ends_the_stream() {
-    let bed = Bed::new(1).await;
-    let address = bed.switch.grpc_addr();
+async fn an_invalid_arbitration_update_ends_the_stream() {
+    let testbed = Testbed::new(1).await;
+    let address = testbed.switch.grpc_addr();
     let mut one = Controller::primary(address, 10).await;
     let mut same = Controller::connect(address, 10).await;
-    same.announce(Some(10)).await;
+    same.arbitrate(Some(10)).await;
     assert_eq!(
-        same.notice().await.expect_err("taken").code(),
+        same.arbitration()
+            .await
+            .expect_err("the election id is taken")
+            .code(),
         Code::InvalidArgument
     );
-    let mut lost = Controller::connect(address, 1).await;
+    let mut other_device = Controller::connect(address, 1).await;
     let update = v1::MasterArbitrationUpdate {
         device_id: DEVICE + 1,
         ..Default::default()
     };
-    lost.send(stream_message_request::Update::Arbitration(update))
+    other_device
+        .send(stream_message_request::Update::Arbitration(update))
         .await;
     assert_eq!(
-        lost.message().await.expect_err("no such device").code(),
+        other_device
+            .message()
+            .await
+            .expect_err("no such device")
+            .code(),
         Code::NotFound
     );
     one.write(Vec::new())
         .await
-        .expect("the primary is still the primary");
-    // In another role the same id is another controller's.
+        .expect("it is still the primary");
+    // Each role has its own election ids.
     let mut telemetry = Controller::connect(address, 10).await;
     telemetry.role = "telemetry".to_owned();
-    telemetry.announce(Some(10)).await;
+    telemetry.arbitrate(Some(10)).await;
     assert_eq!(
-        telemetry.notice().await.expect("a notice"),
+        telemetry.arbitration().await.expect("an update"),
         (Code::Ok, Some(10))
     );
     telemetry
@@ -115,9 +126,9 @@ async fn a_bad_announcement_ends_the_stream() {
 }
 
 #[tokio::test]
-async fn invalid_stream_messages_are_answered() {
-    let bed = Bed::new(1).await;
-    let mut controller = bed.controller().await;
+async fn invalid_stream_messages_get_a_stream_error() {
+    let testbed = Testbed::new(1).await;
+    let mut controller = testbed.controller().await;
     let packet = PacketOut {
         payload: vec![1, 2, 3],
         metadata: Vec::new(),
@@ -128,7 +139,7 @@ async fn invalid_stream_messages_are_answered() {
     let answer = controller
         .message()
         .await
-        .expect("the stream stays")
+        .expect("the stream stays open")
         .expect("an answer");
     let stream_message_response::Update::Error(error) = answer else {
         panic!("{answer:?}")
@@ -138,10 +149,10 @@ async fn invalid_stream_messages_are_answered() {
         Code::FailedPrecondition as i32,
         "there is no CPU port"
     );
-    let Some(v1::stream_error::Details::PacketOut(of)) = error.details else {
+    let Some(v1::stream_error::Details::PacketOut(details)) = error.details else {
         panic!("details")
     };
-    assert_eq!(of.packet_out, Some(packet));
+    assert_eq!(details.packet_out, Some(packet));
     controller
         .write(Vec::new())
         .await
@@ -150,18 +161,18 @@ async fn invalid_stream_messages_are_answered() {
 
 #[tokio::test]
 async fn stopping_the_switch_ends_the_streams() {
-    let bed = Bed::new(1).await;
-    let mut controller = bed.controller().await;
-    bed.switch.stop().await.expect("stops");
-    // Either the end of the stream or of the connection, but an end.
+    let testbed = Testbed::new(1).await;
+    let mut controller = testbed.controller().await;
+    testbed.switch.stop().await.expect("stops");
+    // The stream or the connection ends.
     let end = controller.message().await;
     assert!(!matches!(end, Ok(Some(_))), "{end:?}");
 }
 
 #[tokio::test]
 async fn requests_are_checked_before_their_updates() {
-    let bed = Bed::new(1).await;
-    let mut controller = bed.controller().await;
+    let testbed = Testbed::new(1).await;
+    let mut controller = testbed.controller().await;
     let request = |device_id, role: &str, election_id: Option<u128>, atomicity| WriteRequest {
         device_id,
         role: role.to_owned(),
@@ -171,7 +182,7 @@ async fn requests_are_checked_before_their_updates() {
     };
     for (request, code) in [
         (request(DEVICE + 1, "", Some(1), 0), Code::NotFound),
-        (request(DEVICE, "nobody", Some(1), 0), Code::NotFound),
+        (request(DEVICE, "unknown", Some(1), 0), Code::NotFound),
         (request(DEVICE, "", Some(2), 0), Code::PermissionDenied),
         (request(DEVICE, "", None, 0), Code::PermissionDenied),
         (request(DEVICE, "", Some(1), 1), Code::Unimplemented),
@@ -184,7 +195,7 @@ async fn requests_are_checked_before_their_updates() {
             .await
             .expect_err("refused");
         assert_eq!(error.code(), code, "{request:?}: {error}");
-        assert!(error.details().is_empty(), "no update was tried");
+        assert!(error.details().is_empty(), "no update ran");
     }
     let read = ReadRequest {
         device_id: DEVICE + 1,

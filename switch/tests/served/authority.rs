@@ -2,7 +2,7 @@
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 
-/// An authority, as certificate and as what signs.
+/// A certificate authority.
 pub struct Authority {
     pub pem: String,
     issuer: Issuer<'static, KeyPair>,
@@ -18,7 +18,7 @@ impl Authority {
         Authority { pem, issuer }
     }
 
-    /// Certificate and key of one called `localhost` and 127.0.0.1, in PEM format.
+    /// A certificate for `localhost` and 127.0.0.1, and its key, in PEM format.
     pub fn sign(&self) -> (String, String) {
         let key = KeyPair::generate().expect("a key");
         let names = ["localhost", "127.0.0.1"];

@@ -19,21 +19,21 @@ use ultima_p4runtime::v1::{
     Update,
 };
 
-use crate::served::common::{Bed, Controller, DEVICE, TIMEOUT, pipeline_config};
+use crate::served::common::{Controller, DEVICE, TIMEOUT, Testbed, pipeline_config};
 
 const A: u64 = 0x0200_0000_0001;
 
-/// Elements that take little on the wire and much in memory.
+/// A number of default messages that are small on the wire and large in memory.
 const MANY: usize = 100_000;
 
 #[tokio::test]
 async fn requests_that_would_take_much_memory_are_refused() {
-    let bed = Bed::new(1).await;
-    let mut controller = bed.controller().await;
-    let refused = |status: Result<(), Status>, says: &str| {
+    let testbed = Testbed::new(1).await;
+    let mut controller = testbed.controller().await;
+    let refused = |status: Result<(), Status>, text: &str| {
         let status = status.expect_err("refused");
         assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
-        assert!(status.message().contains(says), "{status}");
+        assert!(status.message().contains(text), "{status}");
     };
     let updates = vec![Update::default(); MANY];
     refused(controller.write(updates).await, "p4.v1.WriteRequest");
@@ -41,8 +41,8 @@ async fn requests_that_would_take_much_memory_are_refused() {
     let read = controller.read(entities).await.map(drop);
     refused(read, "p4.v1.ReadRequest");
     let one_too_many = vec![Update::default(); (1 << 14) + 1];
-    let says = "the request has 16385 updates, expected at most 16384; send several";
-    refused(controller.write(one_too_many).await, says);
+    let text = "the request has 16385 updates, expected at most 16384; send several";
+    refused(controller.write(one_too_many).await, text);
     let one_too_many = vec![Entity::default(); (1 << 14) + 1];
     let read = controller.read(one_too_many).await.map(drop);
     refused(read, "16385 entities");
@@ -50,11 +50,11 @@ async fn requests_that_would_take_much_memory_are_refused() {
 
 #[tokio::test]
 async fn long_messages_are_refused() {
-    let bed = Bed::new(1).await;
-    let mut controller = bed.controller().await;
+    let testbed = Testbed::new(1).await;
+    let mut controller = testbed.controller().await;
     let long = TableEntry {
         metadata: vec![0; 5 << 20],
-        ..bed.unicast(A, 1)
+        ..testbed.unicast(A, 1)
     };
     let error = controller.write(vec![Update::insert(long)]).await;
     assert_eq!(error.expect_err("refused").code(), Code::OutOfRange);
@@ -70,8 +70,8 @@ async fn long_messages_are_refused() {
 #[tokio::test]
 async fn a_write_waits_for_few_of_the_reads_before_it() {
     const READERS: usize = 40;
-    let bed = Bed::new(1).await;
-    let mut controller = bed.controller().await;
+    let testbed = Testbed::new(1).await;
+    let mut controller = testbed.controller().await;
     // Each read takes many turns of the forwarding thread.
     let all: [Entity; 2] = [
         CounterEntry::default().into(),
@@ -82,7 +82,7 @@ async fn a_write_waits_for_few_of_the_reads_before_it() {
     let found = Arc::new(AtomicUsize::new(0));
     let mut readers = tokio::task::JoinSet::new();
     for election_id in 0..READERS as u128 {
-        let mut reader = Controller::connect(bed.switch.grpc_addr(), election_id).await;
+        let mut reader = Controller::connect(testbed.switch.grpc_addr(), election_id).await;
         let request = ReadRequest {
             device_id: DEVICE,
             entities: requests.clone(),
@@ -90,7 +90,7 @@ async fn a_write_waits_for_few_of_the_reads_before_it() {
         };
         let found = found.clone();
         readers.spawn(async move {
-            // The answer begins when everything is found; nobody fetches it.
+            // The response starts when the read is done. The client does not fetch it.
             let answer = reader.client.read(request).await.expect("read");
             found.fetch_add(1, Ordering::Relaxed);
             answer
@@ -100,23 +100,23 @@ async fn a_write_waits_for_few_of_the_reads_before_it() {
         tokio::task::yield_now().await;
     }
     let before = found.load(Ordering::Relaxed);
-    controller.insert(vec![bed.unicast(A, 1).into()]).await;
+    controller.insert(vec![testbed.unicast(A, 1).into()]).await;
     let meanwhile = found.load(Ordering::Relaxed) - before;
     assert!(meanwhile < READERS / 2, "{before}, then {meanwhile}");
     readers.join_all().await;
 }
 
 #[tokio::test]
-async fn half_sent_calls_keep_no_call_waiting() {
-    let bed = Bed::new(1).await;
-    let mut controller = bed.controller().await;
-    let address = format!("http://{}", bed.switch.grpc_addr());
+async fn incomplete_calls_do_not_delay_other_calls() {
+    let testbed = Testbed::new(1).await;
+    let mut controller = testbed.controller().await;
+    let address = format!("http://{}", testbed.switch.grpc_addr());
     let client = Channel::from_shared(address)
         .expect("address")
         .connect()
         .await;
     let client = client.expect("connects");
-    let mut half_sent = tokio::task::JoinSet::new();
+    let mut incomplete = tokio::task::JoinSet::new();
     for (call, count) in [
         ("Write", 20),
         ("Read", 10),
@@ -125,24 +125,24 @@ async fn half_sent_calls_keep_no_call_waiting() {
         let path = PathAndQuery::try_from(format!("/p4.v1.P4Runtime/{call}")).expect("a path");
         for _ in 0..count {
             let (mut client, path) = (Grpc::new(client.clone()), path.clone());
-            half_sent.spawn(async move {
+            incomplete.spawn(async move {
                 client.ready().await.expect("connected");
-                let nothing = tonic::Request::new(tokio_stream::pending::<Entity>());
+                let no_message = tonic::Request::new(tokio_stream::pending::<Entity>());
                 let codec = ProstCodec::<Entity, Entity>::default();
-                client.client_streaming(nothing, path, codec).await
+                client.client_streaming(no_message, path, codec).await
             });
         }
     }
-    // The tasks run while this one waits, and their calls are ahead of the second of these on their connection.
+    // The tasks run while this one waits. Their calls precede the second of these calls on the connection.
     for _ in 0..2 {
-        let nothing = CapabilitiesRequest::default();
+        let request = CapabilitiesRequest::default();
         let answer = P4RuntimeClient::new(client.clone())
-            .capabilities(nothing)
+            .capabilities(request)
             .await;
         answer.expect("capabilities");
     }
-    let honest = async {
-        controller.insert(vec![bed.unicast(A, 1).into()]).await;
+    let complete = async {
+        controller.insert(vec![testbed.unicast(A, 1).into()]).await;
         let all = vec![TableEntry::default().into()];
         controller.read(all).await.expect("read");
         let config = Some(pipeline_config());
@@ -150,12 +150,14 @@ async fn half_sent_calls_keep_no_call_waiting() {
             .set_pipeline(Action::VerifyAndCommit, config)
             .await
     };
-    timeout(TIMEOUT / 4, honest)
+    timeout(TIMEOUT / 4, complete)
         .await
-        .expect("at once")
+        .expect("no delay")
         .expect("set");
-    // They end as well.
-    let ended = timeout(TIMEOUT, half_sent.join_all()).await.expect("soon");
+    // The server ends the incomplete calls.
+    let ended = timeout(TIMEOUT, incomplete.join_all())
+        .await
+        .expect("they end");
     assert!(
         ended.iter().all(|ended| {
             matches!(ended, Err(status) if status.code() == Code::DeadlineExceeded)
@@ -165,16 +167,16 @@ async fn half_sent_calls_keep_no_call_waiting() {
 
 #[tokio::test]
 async fn connections_without_a_call_end() {
-    let bed = Bed::new(1).await;
-    let mut controller = bed.controller().await;
-    let mut silent = TcpStream::connect(bed.switch.grpc_addr())
+    let testbed = Testbed::new(1).await;
+    let mut controller = testbed.controller().await;
+    let mut silent = TcpStream::connect(testbed.switch.grpc_addr())
         .await
         .expect("connects");
     let mut end = Vec::new();
     let ended = timeout(2 * TIMEOUT, silent.read_to_end(&mut end)).await;
     ended.expect("ends").expect("at an end of file");
     // A stream is a call in progress.
-    controller.insert(vec![bed.unicast(A, 1).into()]).await;
-    controller.announce(Some(controller.election_id)).await;
-    controller.notice().await.expect("open");
+    controller.insert(vec![testbed.unicast(A, 1).into()]).await;
+    controller.arbitrate(Some(controller.election_id)).await;
+    controller.arbitration().await.expect("open");
 }

@@ -29,7 +29,7 @@ use ultima_switch::proto::port_statistics_client::PortStatisticsClient;
 use ultima_switch::proto::{Count, GetRequest, GetResponse, Port};
 use ultima_switch::{Attach, PortConfig, ProgramFiles, Switch, SwitchConfig, WireConfig};
 
-/// The deadline of everything that a test expects: a frame, a message, a thread.
+/// How long a test waits for an event before it fails.
 pub const TIMEOUT: Duration = Duration::from_secs(10);
 
 pub const DEVICE: u64 = 7;
@@ -37,7 +37,7 @@ pub const JSON: &[u8] = include_bytes!("../programs/testbed.json");
 pub const P4INFO: &str = include_str!("../programs/testbed.p4info.txtpb");
 
 pub fn names() -> Names {
-    Names::new(text::parse(P4INFO).expect("P4Info")).expect("sound P4Info")
+    Names::new(text::parse(P4INFO).expect("P4Info")).expect("a valid P4Info")
 }
 
 pub fn program() -> ProgramFiles {
@@ -64,8 +64,8 @@ pub fn controller_program() -> ProgramFiles {
     }
 }
 
-/// A switch without ports and program.
-pub fn bare() -> SwitchConfig {
+/// The base of the tests' configurations: no ports and no program.
+pub fn base_config() -> SwitchConfig {
     SwitchConfig {
         device_id: DEVICE,
         grpc: SocketAddr::from(([127, 0, 0, 1], 0)),
@@ -77,7 +77,7 @@ pub fn bare() -> SwitchConfig {
 pub struct Peer(UnixDatagram);
 
 impl Peer {
-    /// A pair: the end for the switch, and the far end.
+    /// Returns the switch's end and the far end of a new socket pair.
     pub fn pair() -> (OwnedFd, Peer) {
         let flags = SockFlag::SOCK_CLOEXEC;
         let (ours, theirs) =
@@ -85,7 +85,7 @@ impl Peer {
         (ours, Peer::new(theirs))
     }
 
-    /// Wraps a connected socket: the standard library's calls do not ask for its type.
+    /// Wraps a connected SOCK_SEQPACKET socket. The standard library's calls work with any type.
     pub fn new(socket: OwnedFd) -> Peer {
         let socket = UnixDatagram::from(socket);
         socket.set_read_timeout(Some(TIMEOUT)).expect("timeout");
@@ -104,28 +104,28 @@ impl Peer {
     }
 }
 
-/// A switch with our program and virtual ports 1 to `ports.len()`.
-pub struct Bed {
+/// A running switch with virtual ports, their far ends, and the names of its program.
+pub struct Testbed {
     pub switch: Switch,
     pub peers: BTreeMap<u16, Peer>,
     pub names: Names,
 }
 
-impl Bed {
-    /// Ports with these wires.
-    pub async fn with_wires(config: SwitchConfig, wires: Vec<WireConfig>) -> Bed {
-        Bed::with_program(config, program(), wires).await
+impl Testbed {
+    /// Starts a switch with the program `testbed` and a port for each wire, from port 1 on.
+    pub async fn with_wires(config: SwitchConfig, wires: Vec<WireConfig>) -> Testbed {
+        Testbed::with_program(config, program(), wires).await
     }
 
-    /// Another program than ours, and ports with these wires.
+    /// Starts a switch with this program and a port for each wire, from port 1 on.
     pub async fn with_program(
         config: SwitchConfig,
         program: ProgramFiles,
         wires: Vec<WireConfig>,
-    ) -> Bed {
+    ) -> Testbed {
         let p4info = program.p4info.as_deref().expect("P4Info");
         let p4info: P4Info = text::parse(p4info).expect("P4Info");
-        let names = Names::new(p4info).expect("sound P4Info");
+        let names = Names::new(p4info).expect("a valid P4Info");
         let mut config = SwitchConfig {
             program: Some(program),
             ..config
@@ -141,16 +141,20 @@ impl Bed {
             peers.insert(number, peer);
         }
         let switch = Switch::start(config).await.expect("the switch starts");
-        Bed {
+        Testbed {
             switch,
             peers,
             names,
         }
     }
 
-    /// Ports with perfect wires.
-    pub async fn new(ports: u16) -> Bed {
-        Bed::with_wires(bare(), vec![WireConfig::default(); usize::from(ports)]).await
+    /// Starts a switch with the program `testbed` and this many ports with perfect wires.
+    pub async fn new(ports: u16) -> Testbed {
+        Testbed::with_wires(
+            base_config(),
+            vec![WireConfig::default(); usize::from(ports)],
+        )
+        .await
     }
 
     pub async fn controller(&self) -> Controller {
@@ -175,11 +179,11 @@ impl Bed {
             .ports
             .into_iter()
             .find(|port| port.number == u32::from(number));
-        found.expect("the port is there")
+        found.expect("the port exists")
     }
 
-    /// The port once this many copies were ordered to it and none of them is under way any more.
-    pub async fn settled(&self, number: u16, copies: u64) -> Port {
+    /// Waits until this many copies were ordered to the port and none is queued or in flight. Returns the port.
+    pub async fn until_drained(&self, number: u16, copies: u64) -> Port {
         loop {
             let port = self.port(number).await;
             let held = packets(&port.queued) + packets(&port.in_flight);
@@ -189,8 +193,8 @@ impl Bed {
         }
     }
 
-    /// The port once this many frames have entered it.
-    pub async fn entered(&self, number: u16, frames: u64) -> Port {
+    /// Waits until this many frames have entered the port. Returns the port.
+    pub async fn until_entered(&self, number: u16, frames: u64) -> Port {
         loop {
             let port = self.port(number).await;
             if accounted(&port).0 == frames {
@@ -199,8 +203,8 @@ impl Bed {
         }
     }
 
-    /// Waits until something is on the wire behind the port.
-    pub async fn occupied(&self, number: u16) {
+    /// Waits until a frame is on the port's wire.
+    pub async fn until_in_flight(&self, number: u16) {
         while packets(&self.port(number).await.in_flight) == 0 {}
     }
 
@@ -239,7 +243,7 @@ impl Bed {
     }
 }
 
-/// Frames of the test program: kind 0x88B5 with a probe header.
+/// A frame of the program `testbed`: EtherType 0x88B5 and a probe header.
 pub fn probe(dst: u64, kind: u8, number: u32, len: usize) -> Vec<u8> {
     let mut frame = Vec::with_capacity(len.max(19));
     frame.extend_from_slice(&dst.to_be_bytes()[2..]);
@@ -255,7 +259,7 @@ pub fn number(frame: &[u8]) -> u32 {
     u32::from_be_bytes(frame[15..19].try_into().expect("a probe"))
 }
 
-/// A group of (port, rid).
+/// A multicast group with replicas of (port, RID).
 pub fn group(id: u32, replicas: &[(u32, u32)]) -> Entity {
     let replicas = replicas
         .iter()
@@ -263,12 +267,12 @@ pub fn group(id: u32, replicas: &[(u32, u32)]) -> Entity {
     multicast_group(id, replicas).expect("a group").into()
 }
 
-/// Packets of a count.
+/// The packets of a count, 0 if it is not set.
 pub fn packets(count: &Option<Count>) -> u64 {
     count.as_ref().map_or(0, |count| count.packets)
 }
 
-/// Asserts that everything that entered or was ordered is accounted for, and returns it.
+/// Asserts that the port's counts add up. Returns the frames that entered it and the copies ordered to it.
 pub fn accounted(port: &Port) -> (u64, u64) {
     let entered = packets(&port.entered);
     let ingress = [
@@ -309,7 +313,7 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// Opens a stream and says nothing.
+    /// Opens a stream and sends no message.
     pub async fn connect(address: SocketAddr, election_id: u128) -> Controller {
         let endpoint = Channel::from_shared(format!("http://{address}")).expect("address");
         let endpoint = endpoint.http2_max_header_list_size(batch::header_list_size(1000));
@@ -333,16 +337,16 @@ impl Controller {
     /// Opens a stream and becomes the primary.
     pub async fn primary(address: SocketAddr, election_id: u128) -> Controller {
         let mut controller = Controller::connect(address, election_id).await;
-        controller.announce(Some(election_id)).await;
+        controller.arbitrate(Some(election_id)).await;
         assert_eq!(
-            controller.notice().await.expect("a notice"),
+            controller.arbitration().await.expect("an update"),
             (Code::Ok, Some(election_id))
         );
         controller
     }
 
-    /// Says what its election id is.
-    pub async fn announce(&mut self, election_id: Option<u128>) {
+    /// Sends an arbitration update with this election id.
+    pub async fn arbitrate(&mut self, election_id: Option<u128>) {
         self.election_id = election_id.unwrap_or(self.election_id);
         let role = (!self.role.is_empty()).then(|| Role {
             name: self.role.clone(),
@@ -404,7 +408,7 @@ impl Controller {
     }
 
     /// The next message, an arbitration update: its status, and the highest election id.
-    pub async fn notice(&mut self) -> Result<(Code, Option<u128>), Status> {
+    pub async fn arbitration(&mut self) -> Result<(Code, Option<u128>), Status> {
         let message = self.message().await?;
         let Some(stream_message_response::Update::Arbitration(update)) = message else {
             panic!("expected an arbitration update, got {message:?}");
@@ -424,7 +428,7 @@ impl Controller {
         self.client.write(request).await.map(|_| ())
     }
 
-    /// Writes one update and returns its own error code.
+    /// Writes one update and returns its error code.
     pub async fn try_write(&mut self, update: Update) -> Result<(), Code> {
         match self.write(vec![update]).await {
             Ok(()) => Ok(()),
@@ -461,7 +465,7 @@ impl Controller {
         Ok(found)
     }
 
-    /// The cells of a counter as (index, packets, bytes), those that are not zero.
+    /// The cells of a counter that are not zero, as (index, packets, bytes).
     pub async fn counter(&mut self, entry: CounterEntry) -> Vec<(i64, i64, i64)> {
         let found = self.read(vec![entry.into()]).await.expect("read");
         let cell = |entity| {

@@ -1,5 +1,5 @@
-//! The switch in the place of simple_switch_grpc: programs without a P4Info, PI's device configs, names of captures, the packet
-//! log.
+//! The switch as a replacement for simple_switch_grpc: programs without a P4Info, PI's device configs, names of captures, the
+//! packet log.
 
 use std::fs;
 use std::path::Path;
@@ -16,21 +16,21 @@ use ultima_switch::{
 };
 
 use crate::served::common::{
-    Bed, Controller, DEVICE, JSON, Peer, bare, names, packets, pipeline_config, probe,
+    Controller, DEVICE, JSON, Peer, Testbed, base_config, names, packets, pipeline_config, probe,
 };
 
 const DST: u64 = 0x0200_0000_0001;
 
 /// A switch with two ports that runs the test program without its P4Info.
-async fn bare_bed() -> Bed {
+async fn testbed_without_p4info() -> Testbed {
     let mut config = SwitchConfig {
         program: Some(ProgramFiles {
             json: JSON.to_vec(),
             p4info: None,
         }),
-        ..bare()
+        ..base_config()
     };
-    let mut bed = std::collections::BTreeMap::new();
+    let mut peers = std::collections::BTreeMap::new();
     for number in [1, 2] {
         let (ours, peer) = Peer::pair();
         config.ports.push(PortConfig {
@@ -38,11 +38,11 @@ async fn bare_bed() -> Bed {
             attach: Attach::Socket(ours.into()),
             wire: WireConfig::default(),
         });
-        bed.insert(number, peer);
+        peers.insert(number, peer);
     }
-    Bed {
+    Testbed {
         switch: Switch::start(config).await.expect("the switch starts"),
-        peers: bed,
+        peers,
         names: names(),
     }
 }
@@ -57,11 +57,13 @@ async fn config(controller: &mut Controller) -> Option<ForwardingPipelineConfig>
 }
 
 /// Checks that frames to [`DST`] go from port 1 to port 2 with an entry.
-async fn forwards(bed: &Bed, controller: &mut Controller) {
-    controller.insert(vec![bed.unicast(DST, 2).into()]).await;
+async fn forwards(testbed: &Testbed, controller: &mut Controller) {
+    controller
+        .insert(vec![testbed.unicast(DST, 2).into()])
+        .await;
     let frame = probe(DST, 0, 5, 60);
-    bed.peers[&1].send(&frame);
-    assert_eq!(bed.peers[&2].receive(), frame);
+    testbed.peers[&1].send(&frame);
+    assert_eq!(testbed.peers[&2].receive(), frame);
 }
 
 /// PI's message with this program, as p4runtime_lib encodes it.
@@ -79,21 +81,21 @@ fn device_config(program: &[u8]) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_program_without_a_p4info_forwards_until_a_controller_brings_it() {
-    let bed = bare_bed().await;
-    bed.peers[&1].send(&probe(DST, 0, 1, 60));
-    let port = bed.entered(1, 1).await;
+async fn a_program_runs_without_a_p4info_until_a_controller_sets_it() {
+    let testbed = testbed_without_p4info().await;
+    testbed.peers[&1].send(&probe(DST, 0, 1, 60));
+    let port = testbed.until_entered(1, 1).await;
     // The program's default action drops the frame.
     assert_eq!(packets(&port.ingress_program), 1, "{port:?}");
 
-    let mut controller = bed.controller().await;
+    let mut controller = testbed.controller().await;
     let refused = controller.read(vec![TableEntry::default().into()]).await;
     assert_eq!(
         refused.expect_err("no P4Info").code(),
         Code::FailedPrecondition
     );
     assert_eq!(config(&mut controller).await, None);
-    // A P4Info alone is for the program that runs.
+    // A P4Info alone applies to the running program.
     let only_p4info = ForwardingPipelineConfig {
         p4_device_config: Vec::new(),
         ..pipeline_config()
@@ -102,12 +104,12 @@ async fn a_program_without_a_p4info_forwards_until_a_controller_brings_it() {
     let set = controller.set_pipeline(action, Some(only_p4info.clone()));
     set.await.expect("committed");
     assert_eq!(config(&mut controller).await, Some(pipeline_config()));
-    forwards(&bed, &mut controller).await;
-    // Now the switch has no program that waits for a P4Info.
+    forwards(&testbed, &mut controller).await;
+    // The running program has a P4Info now.
     let set = controller.set_pipeline(action, Some(only_p4info));
     let error = set.await.expect_err("no program");
     assert_eq!(error.code(), Code::InvalidArgument);
-    bed.switch.stop().await.expect("stops");
+    testbed.switch.stop().await.expect("stops");
 }
 
 #[tokio::test]
@@ -124,7 +126,7 @@ async fn all_test_programs_start_without_a_p4info() {
                 json: fs::read(&path).expect("readable"),
                 p4info: None,
             }),
-            ..bare()
+            ..base_config()
         };
         let switch = Switch::start(config).await;
         let switch = switch.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
@@ -137,7 +139,7 @@ async fn all_test_programs_start_without_a_p4info() {
             json: b"{ \"actions\": [] ]".to_vec(),
             p4info: None,
         }),
-        ..bare()
+        ..base_config()
     };
     match Switch::start(broken).await {
         Err(error @ SwitchError::Program(_)) => {
@@ -151,8 +153,8 @@ async fn all_test_programs_start_without_a_p4info() {
 
 #[tokio::test]
 async fn pi_s_device_config_is_accepted_and_errors_name_the_field() {
-    let bed = Bed::new(2).await;
-    let mut controller = bed.controller().await;
+    let testbed = Testbed::new(2).await;
+    let mut controller = testbed.controller().await;
     let message = ForwardingPipelineConfig {
         p4_device_config: device_config(JSON),
         ..pipeline_config()
@@ -164,7 +166,7 @@ async fn pi_s_device_config_is_accepted_and_errors_name_the_field() {
         Some(message),
         "as it was set"
     );
-    forwards(&bed, &mut controller).await;
+    forwards(&testbed, &mut controller).await;
 
     let with = |p4_device_config: &[u8]| ForwardingPipelineConfig {
         p4_device_config: p4_device_config.to_vec(),
@@ -174,11 +176,11 @@ async fn pi_s_device_config_is_accepted_and_errors_name_the_field() {
         p4info: None,
         ..pipeline_config()
     };
-    let of_another = ForwardingPipelineConfig {
+    let other_p4info = ForwardingPipelineConfig {
         p4info: Some(Default::default()),
         ..pipeline_config()
     };
-    for (config, said) in [
+    for (config, text) in [
         (with(b""), "config.p4_device_config has no program"),
         (
             with(&device_config(b"")),
@@ -191,14 +193,14 @@ async fn pi_s_device_config_is_accepted_and_errors_name_the_field() {
             "config.p4_device_config: line 1, ",
         ),
         (without_p4info, "config.p4info is not set"),
-        (of_another, "config.p4info: "),
+        (other_p4info, "config.p4info: "),
     ] {
         let set = controller.set_pipeline(Action::VerifyAndCommit, Some(config));
-        let error = set.await.expect_err(said);
+        let error = set.await.expect_err(text);
         assert_eq!(error.code(), Code::InvalidArgument);
-        assert!(error.message().starts_with(said), "{}", error.message());
+        assert!(error.message().starts_with(text), "{}", error.message());
     }
-    bed.switch.stop().await.expect("stops");
+    testbed.switch.stop().await.expect("stops");
 }
 
 #[tokio::test]
@@ -206,14 +208,16 @@ async fn the_packet_log_has_every_packet_with_its_copies() {
     let (packet_log, mut reader) = PacketLog::new();
     let config = SwitchConfig {
         packet_log: Some(packet_log),
-        ..bare()
+        ..base_config()
     };
-    let bed = Bed::with_wires(config, vec![WireConfig::default(); 2]).await;
-    let mut controller = bed.controller().await;
-    controller.insert(vec![bed.unicast(DST, 2).into()]).await;
+    let testbed = Testbed::with_wires(config, vec![WireConfig::default(); 2]).await;
+    let mut controller = testbed.controller().await;
+    controller
+        .insert(vec![testbed.unicast(DST, 2).into()])
+        .await;
     let frames = [probe(DST, 0, 1, 60), probe(DST + 1, 0, 2, 60)];
     for frame in &frames {
-        bed.peers[&1].send(frame);
+        testbed.peers[&1].send(frame);
     }
     let mut entries = Vec::new();
     for _ in &frames {
@@ -227,7 +231,7 @@ async fn the_packet_log_has_every_packet_with_its_copies() {
     }
     assert_eq!(entries[0].trace.copies[0].fate, Fate::Left);
     assert!(entries[1].trace.copies.is_empty() && entries[0].time <= entries[1].time);
-    bed.switch.stop().await.expect("stops");
+    testbed.switch.stop().await.expect("stops");
     assert!(
         reader.recv().await.is_none(),
         "the log ends with the switch"

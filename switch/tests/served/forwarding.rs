@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use crate::served::common::{
-    Bed, Controller, Peer, accounted, bare, group, number, packets, pipeline_config, probe, program,
+    Controller, Peer, Testbed, accounted, base_config, group, number, packets, pipeline_config,
+    probe, program,
 };
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 use pcap_file::pcap::PcapReader;
@@ -16,32 +17,35 @@ const B: u64 = 0x0200_0000_0002;
 const ALL: u64 = 0x0300_0000_0001;
 
 #[tokio::test]
-async fn a_frame_goes_where_its_entry_says() {
-    let bed = Bed::new(3).await;
-    let mut controller = bed.controller().await;
+async fn a_frame_leaves_at_the_port_of_its_entry() {
+    let testbed = Testbed::new(3).await;
+    let mut controller = testbed.controller().await;
     controller
-        .insert(vec![bed.unicast(A, 2).into(), bed.unicast(B, 3).into()])
+        .insert(vec![
+            testbed.unicast(A, 2).into(),
+            testbed.unicast(B, 3).into(),
+        ])
         .await;
     let unknown = probe(ALL, 0, 1, 100);
-    bed.peers[&1].send(&unknown);
+    testbed.peers[&1].send(&unknown);
     let to_a = probe(A, 0, 2, 1400);
-    bed.peers[&1].send(&to_a);
+    testbed.peers[&1].send(&to_a);
     let to_b = probe(B, 0, 3, 19);
-    bed.peers[&2].send(&to_b);
+    testbed.peers[&2].send(&to_b);
     assert_eq!(
-        bed.peers[&2].receive(),
+        testbed.peers[&2].receive(),
         to_a,
-        "the unknown one was dropped, not delayed"
+        "the frame to an unknown address was dropped, not delayed"
     );
-    assert_eq!(bed.peers[&3].receive(), to_b);
-    let port = bed.port(1).await;
+    assert_eq!(testbed.peers[&3].receive(), to_b);
+    let port = testbed.port(1).await;
     assert_eq!(accounted(&port), (2, 0));
     assert_eq!(
         (packets(&port.forwarded), packets(&port.ingress_program)),
         (1, 1)
     );
-    assert_eq!(accounted(&bed.port(2).await), (1, 1));
-    let received = bed
+    assert_eq!(accounted(&testbed.port(2).await), (1, 1));
+    let received = testbed
         .names
         .counter("IngressPipe.received")
         .expect("counter")
@@ -50,77 +54,80 @@ async fn a_frame_goes_where_its_entry_says() {
         controller.counter(received).await,
         [(1, 2, 1500), (2, 1, 19)]
     );
-    bed.switch.stop().await.expect("stops");
+    testbed.switch.stop().await.expect("stops");
 }
 
 #[tokio::test]
-async fn a_group_gets_one_copy_each_and_egress_tells_them_apart() {
-    let bed = Bed::new(4).await;
-    let mut controller = bed.controller().await;
+async fn each_replica_gets_one_copy_and_egress_sees_its_rid() {
+    let testbed = Testbed::new(4).await;
+    let mut controller = testbed.controller().await;
     let copies = [(1, 1), (2, 2), (3, 3), (3, 4), (4, 5), (200, 9)];
     controller
         .insert(vec![
             group(5, &copies),
-            bed.flood(ALL, 5).into(),
-            bed.replica(1, "EgressPipe.discard", &[]).into(),
-            bed.replica(2, "EgressPipe.readdress", &[("dst", A.into())])
+            testbed.flood(ALL, 5).into(),
+            testbed.replica(1, "EgressPipe.discard", &[]).into(),
+            testbed
+                .replica(2, "EgressPipe.readdress", &[("dst", A.into())])
                 .into(),
-            bed.replica(5, "EgressPipe.cut", &[("length", 64u32.into())])
+            testbed
+                .replica(5, "EgressPipe.cut", &[("length", 64u32.into())])
                 .into(),
         ])
         .await;
     let frame = probe(ALL, 0, 77, 1000);
-    bed.peers[&1].send(&frame);
-    assert_eq!(bed.peers[&2].receive(), probe(A, 0, 77, 1000));
+    testbed.peers[&1].send(&frame);
+    assert_eq!(testbed.peers[&2].receive(), probe(A, 0, 77, 1000));
     assert_eq!(
-        (bed.peers[&3].receive(), bed.peers[&3].receive()),
+        (testbed.peers[&3].receive(), testbed.peers[&3].receive()),
         (frame.clone(), frame.clone())
     );
-    assert_eq!(bed.peers[&4].receive(), frame[..64]);
-    let statistics = bed.statistics().await;
+    assert_eq!(testbed.peers[&4].receive(), frame[..64]);
+    let statistics = testbed.statistics().await;
     let ordered: u64 = statistics.ports.iter().map(|port| accounted(port).1).sum();
     assert_eq!(ordered, 5);
-    assert_eq!(packets(&statistics.unattached), 1, "port 200 is not there");
+    assert_eq!(packets(&statistics.unattached), 1, "there is no port 200");
     let own = &statistics.ports[0];
     assert_eq!(
         packets(&own.drops.as_ref().expect("drops").egress_program),
         1
     );
-    let cut = statistics.ports[3].clone();
-    assert_eq!(cut.ordered.expect("ordered").bytes, 1000);
-    assert_eq!(cut.left.expect("left").bytes, 64);
+    let truncated = statistics.ports[3].clone();
+    assert_eq!(truncated.ordered.expect("ordered").bytes, 1000);
+    assert_eq!(truncated.left.expect("left").bytes, 64);
 }
 
 #[tokio::test]
-async fn copies_beyond_the_limits_stay_counted() {
+async fn copies_beyond_the_limits_are_counted_across_programs() {
     let copies = ProgramFiles {
         json: include_bytes!("../programs/copies.json").to_vec(),
         p4info: Some(include_str!("../programs/copies.p4info.txtpb").to_owned()),
     };
-    let bed = Bed::with_program(bare(), copies, vec![WireConfig::default(); 2]).await;
-    // To port 2, with an argument that lets it go round more often than anything may.
+    let testbed =
+        Testbed::with_program(base_config(), copies, vec![WireConfig::default(); 2]).await;
+    // To port 2, with more passes than the limit.
     let orders = |order| [order, 255, 0, 2, 0, 0, 0, 5];
     let (resubmit, recirculate) = (orders(4), orders(21));
-    bed.peers[&1].send(&resubmit);
-    let port = bed.entered(1, 1).await;
+    testbed.peers[&1].send(&resubmit);
+    let port = testbed.until_entered(1, 1).await;
     assert_eq!(packets(&port.ingress_program), 1);
-    assert_eq!(bed.statistics().await.over_limit, 1);
-    bed.peers[&1].send(&recirculate);
-    // Sixteen times, and the first.
-    let port = bed.settled(2, 17).await;
+    assert_eq!(testbed.statistics().await.over_limit, 1);
+    testbed.peers[&1].send(&recirculate);
+    // The first pass and sixteen more.
+    let port = testbed.until_drained(2, 17).await;
     let drops = port.drops.expect("drops");
     assert_eq!(packets(&drops.recirculated), 17);
-    assert_eq!(bed.statistics().await.over_limit, 2);
-    let mut controller = bed.controller().await;
+    assert_eq!(testbed.statistics().await.over_limit, 2);
+    let mut controller = testbed.controller().await;
     controller
         .set_pipeline(Action::VerifyAndCommit, Some(pipeline_config()))
         .await
         .expect("another program");
-    assert_eq!(bed.statistics().await.over_limit, 2);
+    assert_eq!(testbed.statistics().await.over_limit, 2);
 }
 
 #[tokio::test]
-async fn a_slow_peer_holds_frames_back_and_loses_none_until_the_queue_is_full() {
+async fn no_frame_for_a_slow_peer_is_dropped_until_the_queue_is_full() {
     let wires = vec![
         WireConfig::default(),
         WireConfig {
@@ -128,20 +135,20 @@ async fn a_slow_peer_holds_frames_back_and_loses_none_until_the_queue_is_full() 
             ..WireConfig::default()
         },
     ];
-    let bed = Bed::with_wires(bare(), wires).await;
-    bed.controller()
+    let testbed = Testbed::with_wires(base_config(), wires).await;
+    testbed
+        .controller()
         .await
-        .insert(vec![bed.unicast(A, 2).into()])
+        .insert(vec![testbed.unicast(A, 2).into()])
         .await;
-    // The socket buffers' size depends on the kernel: more than enough to fill queue and wire
-    // too.
+    // Enough to fill the queue, the wire and the socket buffers, whose size depends on the kernel.
     let sent: u32 = 8000;
     for n in 0..sent {
-        bed.peers[&1].send(&probe(A, 0, n, 1400));
+        testbed.peers[&1].send(&probe(A, 0, n, 1400));
     }
-    // Port 2 has not been read so far.
+    // Port 2's peer has not received yet.
     let port = loop {
-        let port = bed.port(2).await;
+        let port = testbed.port(2).await;
         if accounted(&port).1 == u64::from(sent) {
             break port;
         }
@@ -151,26 +158,22 @@ async fn a_slow_peer_holds_frames_back_and_loses_none_until_the_queue_is_full() 
         dropped > 0 && packets(&port.queued) > 0 && packets(&port.in_flight) > 0,
         "{port:?}"
     );
-    assert_eq!(
-        packets(&port.queued),
-        1_000_000 / 1400,
-        "the queue is as full as it gets"
-    );
+    assert_eq!(packets(&port.queued), 1_000_000 / 1400, "the queue is full");
     let expected = u64::from(sent) - dropped;
     let mut last = None;
     for _ in 0..expected {
-        let n = number(&bed.peers[&2].receive());
+        let n = number(&testbed.peers[&2].receive());
         assert!(last.is_none_or(|last| last < n), "order is kept");
         last = Some(n);
     }
-    // The last one may be in the peer's hands before it is counted; the next frame is behind it.
-    bed.peers[&1].send(&probe(A, 0, sent, 19));
-    assert_eq!(number(&bed.peers[&2].receive()), sent);
-    let port = bed.settled(2, u64::from(sent) + 1).await;
+    // The peer may receive a frame before the switch counts it. The next frame comes after the count.
+    testbed.peers[&1].send(&probe(A, 0, sent, 19));
+    assert_eq!(number(&testbed.peers[&2].receive()), sent);
+    let port = testbed.until_drained(2, u64::from(sent) + 1).await;
     assert_eq!(packets(&port.left), expected + 1);
 }
 
-/// Sends numbered frames over a lossy wire; what arrived, and how many of each kind were lost.
+/// Sends numbered frames over a lossy wire. Returns the numbers that arrive, and the losses of each kind.
 async fn losses(seed: u64, loss: Vec<Loss>) -> (Vec<u32>, Vec<(u32, u64)>) {
     let config = SwitchConfig {
         seed,
@@ -178,7 +181,7 @@ async fn losses(seed: u64, loss: Vec<Loss>) -> (Vec<u32>, Vec<(u32, u64)>) {
             offset: 14,
             mask: 0x0f,
         }),
-        ..bare()
+        ..base_config()
     };
     let wires = vec![
         WireConfig::default(),
@@ -187,17 +190,18 @@ async fn losses(seed: u64, loss: Vec<Loss>) -> (Vec<u32>, Vec<(u32, u64)>) {
             ..WireConfig::default()
         },
     ];
-    let bed = Bed::with_wires(config, wires).await;
-    bed.controller()
+    let testbed = Testbed::with_wires(config, wires).await;
+    testbed
+        .controller()
         .await
-        .insert(vec![bed.unicast(A, 2).into()])
+        .insert(vec![testbed.unicast(A, 2).into()])
         .await;
     for n in 0..400u32 {
-        bed.peers[&1].send(&probe(A, 0x10 | (n % 2) as u8, n, 100));
+        testbed.peers[&1].send(&probe(A, 0x10 | (n % 2) as u8, n, 100));
     }
-    let port = bed.settled(2, 400).await;
+    let port = testbed.until_drained(2, 400).await;
     let arrived = (0..packets(&port.left))
-        .map(|_| number(&bed.peers[&2].receive()))
+        .map(|_| number(&testbed.peers[&2].receive()))
         .collect();
     let wire = port.drops.expect("drops").wire.expect("wire");
     let by_kind: Vec<_> = wire
@@ -210,7 +214,7 @@ async fn losses(seed: u64, loss: Vec<Loss>) -> (Vec<u32>, Vec<(u32, u64)>) {
 }
 
 #[tokio::test]
-async fn one_seed_loses_the_same_frames_in_two_switches() {
+async fn two_switches_with_one_seed_lose_the_same_frames() {
     let bursts: Vec<Loss> = vec!["0.2:4".parse().expect("valid")];
     let first = losses(11, bursts.clone()).await;
     assert!(first.0.len() < 400 && !first.0.is_empty());
@@ -219,7 +223,7 @@ async fn one_seed_loses_the_same_frames_in_two_switches() {
 }
 
 #[tokio::test]
-async fn a_field_decides_what_is_lost_and_the_key_tells_of_what_kind() {
+async fn a_field_selects_the_lost_frames_and_losses_are_counted_by_key() {
     let field = Loss::Field {
         offset: 15,
         bytes: 4,
@@ -231,26 +235,26 @@ async fn a_field_decides_what_is_lost_and_the_key_tells_of_what_kind() {
 }
 
 #[tokio::test]
-async fn delay_and_rate_let_everything_through_in_order() {
+async fn delay_and_rate_keep_all_frames_in_order() {
     let wire = WireConfig {
         rate: Some(100_000_000),
         delay: Duration::from_millis(2),
         ..WireConfig::default()
     };
-    let bed = Bed::with_wires(bare(), vec![WireConfig::default(), wire]).await;
-    bed.controller()
+    let testbed = Testbed::with_wires(base_config(), vec![WireConfig::default(), wire]).await;
+    testbed
+        .controller()
         .await
-        .insert(vec![bed.unicast(A, 2).into()])
+        .insert(vec![testbed.unicast(A, 2).into()])
         .await;
     let start = std::time::Instant::now();
     for n in 0..100 {
-        bed.peers[&1].send(&probe(A, 0, n, 1250));
+        testbed.peers[&1].send(&probe(A, 0, n, 1250));
     }
     for n in 0..100 {
-        assert_eq!(number(&bed.peers[&2].receive()), n);
+        assert_eq!(number(&testbed.peers[&2].receive()), n);
     }
-    // 100 × 1250 bytes at 100 Mbit/s are 10 ms, and 2 ms on top. Never less, whatever the machine
-    // does.
+    // 100 × 1250 bytes at 100 Mbit/s take 10 ms, and the delay is 2 ms. A slow machine only adds to it.
     assert!(
         start.elapsed() >= Duration::from_millis(12),
         "{:?}",
@@ -260,8 +264,8 @@ async fn delay_and_rate_let_everything_through_in_order() {
 
 #[tokio::test]
 async fn an_ingress_clone_goes_to_its_session() {
-    let bed = Bed::new(3).await;
-    let mut controller = bed.controller().await;
+    let testbed = Testbed::new(3).await;
+    let mut controller = testbed.controller().await;
     let session = ultima_p4runtime::v1::CloneSessionEntry {
         packet_length_bytes: 30,
         ..ultima_p4runtime::replication::clone_session(
@@ -273,7 +277,7 @@ async fn an_ingress_clone_goes_to_its_session() {
         )
         .expect("a session")
     };
-    let acl = bed.names.table("IngressPipe.acl").expect("table");
+    let acl = testbed.names.table("IngressPipe.acl").expect("table");
     let mirror = acl
         .entry()
         .range("hdr.ethernet.type", 0x88b5u16, 0x88b5u16)
@@ -287,13 +291,13 @@ async fn an_ingress_clone_goes_to_its_session() {
         .insert(vec![
             session.into(),
             mirror.into(),
-            bed.unicast(A, 2).into(),
+            testbed.unicast(A, 2).into(),
         ])
         .await;
     let frame = probe(A, 0, 5, 200);
-    bed.peers[&1].send(&frame);
-    assert_eq!(bed.peers[&2].receive(), frame);
-    assert_eq!(bed.peers[&3].receive(), frame[..30]);
+    testbed.peers[&1].send(&frame);
+    assert_eq!(testbed.peers[&2].receive(), frame);
+    assert_eq!(testbed.peers[&3].receive(), frame[..30]);
 }
 
 #[tokio::test]
@@ -312,17 +316,21 @@ async fn a_listening_port_serves_one_peer_after_the_other() {
             port(1, Attach::Socket(ours.into())),
             port(2, Attach::Unix(path.clone())),
         ],
-        ..bare()
+        ..base_config()
     };
     let switch = Switch::start(config).await.expect("starts");
-    let bed = Bed {
+    let testbed = Testbed {
         switch,
         peers: [(1, one)].into(),
         names: crate::served::common::names(),
     };
-    bed.controller()
+    testbed
+        .controller()
         .await
-        .insert(vec![bed.unicast(A, 2).into(), bed.unicast(B, 1).into()])
+        .insert(vec![
+            testbed.unicast(A, 2).into(),
+            testbed.unicast(B, 1).into(),
+        ])
         .await;
     let dial = || {
         let socket = socket(
@@ -336,46 +344,47 @@ async fn a_listening_port_serves_one_peer_after_the_other() {
         connect(std::os::fd::AsRawFd::as_raw_fd(&socket), &address).expect("connects");
         Peer::new(socket)
     };
-    // Without a peer: lost, and counted.
-    bed.peers[&1].send(&probe(A, 0, 1, 60));
-    let port = bed.settled(2, 1).await;
+    // A frame for a port without a peer is dropped and counted.
+    testbed.peers[&1].send(&probe(A, 0, 1, 60));
+    let port = testbed.until_drained(2, 1).await;
     assert!(!port.connected);
     assert_eq!(packets(&port.drops.expect("drops").no_peer), 1);
     assert_eq!(port.attachment, format!("unix:{}", path.display()));
     let first = dial();
     let second = dial();
-    // The second waits; what it has sent meanwhile arrives when its turn comes.
+    // The second peer waits. Its frames arrive after the first peer leaves.
     second.send(&probe(B, 0, 3, 60));
     first.send(&probe(B, 0, 2, 60));
-    assert_eq!(number(&bed.peers[&1].receive()), 2);
-    bed.peers[&1].send(&probe(A, 0, 4, 60));
+    assert_eq!(number(&testbed.peers[&1].receive()), 2);
+    testbed.peers[&1].send(&probe(A, 0, 4, 60));
     assert_eq!(number(&first.receive()), 4);
     drop(first);
-    assert_eq!(number(&bed.peers[&1].receive()), 3);
-    bed.peers[&1].send(&probe(A, 0, 5, 60));
+    assert_eq!(number(&testbed.peers[&1].receive()), 3);
+    testbed.peers[&1].send(&probe(A, 0, 5, 60));
     assert_eq!(number(&second.receive()), 5);
-    bed.switch.stop().await.expect("stops");
-    assert!(!path.exists(), "the socket file goes with the switch");
+    testbed.switch.stop().await.expect("stops");
+    assert!(!path.exists(), "the switch removes its socket file");
 }
 
 #[tokio::test]
 async fn oversized_and_empty_messages_are_counted() {
-    let bed = Bed::new(2).await;
-    bed.controller()
+    let testbed = Testbed::new(2).await;
+    testbed
+        .controller()
         .await
-        .insert(vec![bed.unicast(A, 2).into()])
+        .insert(vec![testbed.unicast(A, 2).into()])
         .await;
     let long = probe(A, 0, 1, 65_536);
-    bed.peers[&1].send(&long);
-    bed.peers[&1].send(&[]);
-    bed.peers[&1].send(&[2]);
-    bed.peers[&1].send(&long[..65_535]);
+    testbed.peers[&1].send(&long);
+    testbed.peers[&1].send(&[]);
+    testbed.peers[&1].send(&[2]);
+    testbed.peers[&1].send(&long[..65_535]);
     assert_eq!(
-        bed.peers[&2].receive(),
+        testbed.peers[&2].receive(),
         long[..65_535],
         "the longest frame passes"
     );
-    let port = bed.port(1).await;
+    let port = testbed.port(1).await;
     assert_eq!(accounted(&port).0, 4);
     assert_eq!(
         (packets(&port.too_long), packets(&port.ingress_program)),
@@ -388,7 +397,7 @@ async fn oversized_and_empty_messages_are_counted() {
 }
 
 #[tokio::test]
-async fn empty_messages_are_not_the_end_even_of_a_peer_that_has_left() {
+async fn messages_of_a_peer_that_has_left_are_received_despite_empty_ones() {
     let (ours, peer) = Peer::pair();
     // More than the switch reads at once.
     for _ in 0..100 {
@@ -403,15 +412,15 @@ async fn empty_messages_are_not_the_end_even_of_a_peer_that_has_left() {
             attach: Attach::Socket(ours.into()),
             wire: WireConfig::default(),
         }],
-        ..bare()
+        ..base_config()
     };
-    let bed = Bed {
+    let testbed = Testbed {
         switch: Switch::start(config).await.expect("starts"),
         peers: [].into(),
         names: crate::served::common::names(),
     };
-    while bed.port(1).await.connected {}
-    let entered = bed.port(1).await.entered.expect("counted");
+    while testbed.port(1).await.connected {}
+    let entered = testbed.port(1).await.entered.expect("counted");
     assert_eq!((entered.packets, entered.bytes), (102, 60));
 }
 
@@ -422,12 +431,15 @@ async fn random_numbers_of_a_program_follow_the_seed() {
             json: include_bytes!("../programs/copies.json").to_vec(),
             p4info: Some(include_str!("../programs/copies.p4info.txtpb").to_owned()),
         };
-        let config = SwitchConfig { seed, ..bare() };
-        let bed = Bed::with_program(config, program, vec![WireConfig::default(); 2]).await;
+        let config = SwitchConfig {
+            seed,
+            ..base_config()
+        };
+        let testbed = Testbed::with_program(config, program, vec![WireConfig::default(); 2]).await;
         let draw = || {
-            // Order 9, a number from 10 to 19, for port 2.
-            bed.peers[&1].send(&[9, 0, 0, 2, 0, 0, 0, 0, 1, 2, 3]);
-            bed.peers[&2].receive()[7]
+            // Order 9: a random number from 10 to 19, sent to port 2.
+            testbed.peers[&1].send(&[9, 0, 0, 2, 0, 0, 0, 0, 1, 2, 3]);
+            testbed.peers[&2].receive()[7]
         };
         (0..30).map(|_| draw()).collect::<Vec<u8>>()
     };
@@ -437,24 +449,25 @@ async fn random_numbers_of_a_program_follow_the_seed() {
 }
 
 #[tokio::test]
-async fn captures_hold_what_the_ports_saw() {
+async fn captures_hold_the_frames_of_each_port() {
     let dir = tempfile::tempdir().expect("temporary folder");
     let pcaps = dir.path().join("new");
     let config = SwitchConfig {
         pcap_dir: Some(pcaps.clone()),
-        ..bare()
+        ..base_config()
     };
-    let bed = Bed::with_wires(config, vec![WireConfig::default(); 2]).await;
-    bed.controller()
+    let testbed = Testbed::with_wires(config, vec![WireConfig::default(); 2]).await;
+    testbed
+        .controller()
         .await
-        .insert(vec![bed.unicast(A, 2).into()])
+        .insert(vec![testbed.unicast(A, 2).into()])
         .await;
     let frames: Vec<_> = (0..5).map(|n| probe(A, 0, n, 60)).collect();
     for frame in &frames {
-        bed.peers[&1].send(frame);
-        assert_eq!(bed.peers[&2].receive(), *frame);
+        testbed.peers[&1].send(frame);
+        assert_eq!(testbed.peers[&2].receive(), *frame);
     }
-    bed.switch.stop().await.expect("stops");
+    testbed.switch.stop().await.expect("stops");
     let read = |name: &str| {
         let file = std::fs::File::open(pcaps.join(name)).expect("a capture");
         let mut reader = PcapReader::new(file).expect("pcap");
@@ -479,21 +492,18 @@ async fn without_a_program_frames_are_counted_and_dropped() {
     };
     let config = SwitchConfig {
         ports: vec![port],
-        ..bare()
+        ..base_config()
     };
     let switch = Switch::start(config).await.expect("starts");
-    let bed = Bed {
+    let testbed = Testbed {
         switch,
         peers: [(1, peer)].into(),
         names: crate::served::common::names(),
     };
-    bed.peers[&1].send(&probe(A, 0, 1, 60));
-    let port = bed.entered(1, 1).await;
+    testbed.peers[&1].send(&probe(A, 0, 1, 60));
+    let port = testbed.until_entered(1, 1).await;
     assert_eq!(packets(&port.no_program), 1);
-    let mut controller = Controller::primary(bed.switch.grpc_addr(), 1).await;
-    let error = controller
-        .write(Vec::new())
-        .await
-        .expect_err("nothing to write to");
+    let mut controller = Controller::primary(testbed.switch.grpc_addr(), 1).await;
+    let error = controller.write(Vec::new()).await.expect_err("no program");
     assert_eq!(error.code(), tonic::Code::FailedPrecondition);
 }

@@ -18,11 +18,11 @@ use ultima_gnmi::v0::{
     SubscriptionList, SubscriptionMode,
 };
 
-use crate::served::common::{Bed, TIMEOUT};
+use crate::served::common::{TIMEOUT, Testbed};
 use crate::served::interfaces::{Host, in_namespace, ip, running_interface_and_socket};
 
-async fn client(bed: &Bed) -> GNmiClient<Channel> {
-    let address = format!("http://{}", bed.switch.grpc_addr());
+async fn client(testbed: &Testbed) -> GNmiClient<Channel> {
+    let address = format!("http://{}", testbed.switch.grpc_addr());
     GNmiClient::connect(address).await.expect("connects")
 }
 
@@ -47,14 +47,14 @@ async fn subscribe(
     Ok(client.subscribe(iter([request])).await?.into_inner())
 }
 
-/// The values of the next message; none is that all has been said.
+/// The values of the next update; `None` for the sync response.
 async fn next(stream: &mut Streaming<SubscribeResponse>) -> Option<Vec<Value>> {
     let answer = timeout(TIMEOUT, stream.message()).await;
     let answer = answer.expect("in time").expect("no error").expect("no end");
-    match answer.response.expect("something") {
+    match answer.response.expect("a response") {
         Response::SyncResponse(_) => None,
-        Response::Update(news) => {
-            let values = news.update.into_iter();
+        Response::Update(notification) => {
+            let values = notification.update.into_iter();
             Some(values.filter_map(|it| it.val?.value).collect())
         }
     }
@@ -77,23 +77,23 @@ fn list(mode: Mode, subscription: Subscription) -> SubscriptionList {
 fn changes_of_a_link_are_reported() {
     in_namespace(async {
         let host = Host::new(1);
-        let (bed, _peer) = running_interface_and_socket().await;
-        let mut client = client(&bed).await;
-        let of = |name: &str| Subscription {
+        let (testbed, _peer) = running_interface_and_socket().await;
+        let mut client = client(&testbed).await;
+        let subscription = |name: &str| Subscription {
             path: Some(leaf("sw1", "state", name)),
             mode: SubscriptionMode::OnChange.into(),
             ..Subscription::default()
         };
-        let on_change = list(Mode::Stream, of("oper-status"));
-        let mut oper = subscribe(&mut client, on_change).await.expect("granted");
-        let on_change = list(Mode::Stream, of("admin-status"));
-        let mut admin = subscribe(&mut client, on_change).await.expect("granted");
+        let on_change = list(Mode::Stream, subscription("oper-status"));
+        let mut oper = subscribe(&mut client, on_change).await.expect("subscribed");
+        let on_change = list(Mode::Stream, subscription("admin-status"));
+        let mut admin = subscribe(&mut client, on_change).await.expect("subscribed");
         for stream in [&mut oper, &mut admin] {
             assert_eq!(next(stream).await, text("UP"));
             assert_eq!(next(stream).await, None, "in sync");
         }
 
-        // A far end that is down, and one that comes back.
+        // The far end goes down and comes up again.
         host.run(|| ip("link set h1 down"));
         assert_eq!(next(&mut oper).await, text("DOWN"));
         host.run(|| ip("link set h1 up"));
@@ -107,14 +107,14 @@ fn changes_of_a_link_are_reported() {
         assert_eq!(next(&mut oper).await, text("UP"));
 
         // Every received frame is counted, also if it is dropped later.
-        let of = |name: &str, mode: SubscriptionMode| Subscription {
+        let counted = |name: &str, mode: SubscriptionMode| Subscription {
             path: Some(counter("sw1", name)),
             mode: mode.into(),
             ..Subscription::default()
         };
         for mode in [SubscriptionMode::Sample, SubscriptionMode::TargetDefined] {
-            let sample = list(Mode::Stream, of("in-pkts", mode));
-            let mut counts = subscribe(&mut client, sample).await.expect("granted");
+            let sample = list(Mode::Stream, counted("in-pkts", mode));
+            let mut counts = subscribe(&mut client, sample).await.expect("subscribed");
             let mut received = async || loop {
                 match next(&mut counts).await.as_deref() {
                     Some([Value::UintVal(count)]) => return *count,
@@ -130,30 +130,34 @@ fn changes_of_a_link_are_reported() {
             while received().await == before {}
         }
 
-        // An interface that goes is down.
+        // A deleted interface is down.
         ip("link delete sw1");
         assert_eq!(next(&mut oper).await, text("DOWN"));
-        bed.switch.stop().await.expect("stops, whoever listens");
+        testbed
+            .switch
+            .stop()
+            .await
+            .expect("stops despite open subscriptions");
         host.end();
     });
 }
 
 #[tokio::test]
 async fn subscriptions_have_modes() {
-    let bed = Bed::new(2).await;
-    let mut client = client(&bed).await;
+    let testbed = Testbed::new(2).await;
+    let mut client = client(&testbed).await;
     let all_ids = || Subscription {
         path: Some(leaf("*", "state", "id")),
         ..Subscription::default()
     };
     let ids = || Some(vec![Value::UintVal(1), Value::UintVal(2)]);
     let once = list(Mode::Once, all_ids());
-    let mut stream = subscribe(&mut client, once).await.expect("granted");
+    let mut stream = subscribe(&mut client, once).await.expect("subscribed");
     assert_eq!(next(&mut stream).await, ids());
     assert_eq!(next(&mut stream).await, None);
     assert!(
         stream.message().await.expect("no error").is_none(),
-        "an end"
+        "the stream ends"
     );
 
     let with = |subscription: Subscription| list(Mode::Stream, subscription);
@@ -185,23 +189,23 @@ async fn subscriptions_have_modes() {
     };
     let mut stream = subscribe(&mut client, list(Mode::Stream, sample))
         .await
-        .expect("granted");
+        .expect("subscribed");
     assert_eq!(next(&mut stream).await, ids());
     assert_eq!(next(&mut stream).await, None);
     for _ in 0..2 {
         assert_eq!(
             next(&mut stream).await,
             ids(),
-            "again, though nothing has changed"
+            "sampled again without a change"
         );
     }
-    bed.switch.stop().await.expect("stops");
+    testbed.switch.stop().await.expect("stops");
 }
 
 #[tokio::test]
 async fn unknown_paths_and_large_requests_are_rejected() {
-    let bed = Bed::new(1).await;
-    let mut client = client(&bed).await;
+    let testbed = Testbed::new(1).await;
+    let mut client = client(&testbed).await;
     let mut get = async |path: Vec<Path>, encoding: Encoding| {
         let encoding = encoding.into();
         let request = GetRequest {
@@ -228,44 +232,44 @@ async fn unknown_paths_and_large_requests_are_rejected() {
         Some(Code::ResourceExhausted)
     );
 
-    let anywhere = |count: usize| path(vec![elem("..."); count].into_iter().chain([elem("mtu")]));
+    let wildcards = |count: usize| path(vec![elem("..."); count].into_iter().chain([elem("mtu")]));
     assert_eq!(
-        get(vec![anywhere(31)], Encoding::Proto).await.err(),
+        get(vec![wildcards(31)], Encoding::Proto).await.err(),
         Some(Code::NotFound)
     );
-    let long = anywhere(20_000);
+    let long = wildcards(20_000);
     assert_eq!(
         get(vec![long.clone()], Encoding::Proto).await.err(),
         Some(Code::ResourceExhausted)
     );
-    let of = |path: Path| Subscription {
+    let on_change = |path: Path| Subscription {
         path: Some(path),
         mode: SubscriptionMode::OnChange.into(),
         ..Subscription::default()
     };
-    // Of counters every packet would be news.
+    // A counter changes with every packet, so it has no ON_CHANGE.
     for (path, code) in [
         (long, Code::ResourceExhausted),
         (counter("*", "in-pkts"), Code::InvalidArgument),
     ] {
-        let wrong = subscribe(&mut client, list(Mode::Stream, of(path))).await;
+        let wrong = subscribe(&mut client, list(Mode::Stream, on_change(path))).await;
         assert_eq!(wrong.err().map(|status| status.code()), Some(code));
     }
 
-    let standing = list(Mode::Stream, Subscription::default());
+    let request = list(Mode::Stream, Subscription::default());
     let mut streams = Vec::new();
     for _ in 0..64 {
-        let stream = subscribe(&mut client, standing.clone()).await;
-        streams.push(stream.expect("granted"));
+        let stream = subscribe(&mut client, request.clone()).await;
+        streams.push(stream.expect("subscribed"));
     }
-    let more = subscribe(&mut client, standing.clone()).await;
+    let more = subscribe(&mut client, request.clone()).await;
     assert_eq!(
         more.err().map(|status| status.code()),
         Some(Code::ResourceExhausted)
     );
-    // Another client gets a place of this one.
-    let mut other = self::client(&bed).await;
-    let stream = subscribe(&mut other, standing).await;
-    stream.expect("a place");
-    bed.switch.stop().await.expect("stops");
+    // The switch ends one of these subscriptions in favour of another client.
+    let mut other = self::client(&testbed).await;
+    let stream = subscribe(&mut other, request).await;
+    stream.expect("subscribed");
+    testbed.switch.stop().await.expect("stops");
 }

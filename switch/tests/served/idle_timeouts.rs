@@ -1,6 +1,6 @@
 //! Idle entries over P4Runtime (§9.1.8, §16.4).
 
-use crate::served::common::{Bed, Controller, bare, controller_program};
+use crate::served::common::{Controller, Testbed, base_config, controller_program};
 use tonic::Code;
 use ultima_p4runtime::v1::entity::Entity;
 use ultima_p4runtime::v1::stream_message_response::Update as Response;
@@ -11,15 +11,15 @@ use ultima_switch::WireConfig;
 const MILLISECOND: i64 = 1_000_000;
 const HOUR: i64 = 3_600_000 * MILLISECOND;
 
-async fn bed() -> (Bed, Controller) {
+async fn testbed() -> (Testbed, Controller) {
     let wires = vec![WireConfig::default(); 2];
-    let bed = Bed::with_program(bare(), controller_program(), wires).await;
-    let controller = bed.controller().await;
-    (bed, controller)
+    let testbed = Testbed::with_program(base_config(), controller_program(), wires).await;
+    let controller = testbed.controller().await;
+    (testbed, controller)
 }
 
-fn entry(bed: &Bed, dst: u64, idle_timeout_ns: i64) -> TableEntry {
-    let table = bed.names.table("IngressPipe.forward").expect("table");
+fn entry(testbed: &Testbed, dst: u64, idle_timeout_ns: i64) -> TableEntry {
+    let table = testbed.names.table("IngressPipe.forward").expect("table");
     let entry = table.entry().exact("hdr.ethernet.dst", dst).expect("key");
     let entry = entry.action("IngressPipe.send", &[("port", 2u16.into())]);
     TableEntry {
@@ -37,12 +37,12 @@ async fn notification(controller: &mut Controller) -> IdleTimeoutNotification {
 }
 
 #[tokio::test]
-async fn the_primary_is_told_of_idle_entries_until_it_removes_them() {
-    let (bed, mut controller) = bed().await;
-    let idle = entry(&bed, 1, 20 * MILLISECOND);
-    let patient = entry(&bed, 2, HOUR);
-    let eternal = entry(&bed, 3, 0);
-    let all = [&idle, &patient, &eternal].map(|entry| entry.clone().into());
+async fn the_primary_is_notified_of_idle_entries_until_it_deletes_them() {
+    let (testbed, mut controller) = testbed().await;
+    let idle = entry(&testbed, 1, 20 * MILLISECOND);
+    let slow = entry(&testbed, 2, HOUR);
+    let permanent = entry(&testbed, 3, 0);
+    let all = [&idle, &slow, &permanent].map(|entry| entry.clone().into());
     controller.insert(all.to_vec()).await;
     let key = TableEntry {
         action: None,
@@ -58,32 +58,32 @@ async fn the_primary_is_told_of_idle_entries_until_it_removes_them() {
     controller
         .write(vec![Update::delete(idle)])
         .await
-        .expect("it is there");
-    // The next that is told is another's.
-    let other = entry(&bed, 4, 1);
+        .expect("found");
+    // Skip notifications that were sent before the deletion.
+    let other = entry(&testbed, 4, 1);
     controller.insert(vec![other.into()]).await;
     loop {
-        let told = notification(&mut controller).await.table_entry;
-        if told != std::slice::from_ref(&key) {
-            assert_eq!(told[0].metadata, [4]);
+        let notified = notification(&mut controller).await.table_entry;
+        if notified != std::slice::from_ref(&key) {
+            assert_eq!(notified[0].metadata, [4]);
             break;
         }
     }
 }
 
 #[tokio::test]
-async fn ages_are_read_where_they_are_asked_for() {
-    let (bed, mut controller) = bed().await;
-    let patient = entry(&bed, 2, HOUR);
-    controller.insert(vec![patient.clone().into()]).await;
-    let read = controller.read(vec![patient.clone().into()]).await;
-    assert_eq!(read.expect("read"), [Entity::TableEntry(patient.clone())]);
-    let asked = TableEntry {
+async fn the_time_since_the_last_hit_is_read_on_request() {
+    let (testbed, mut controller) = testbed().await;
+    let slow = entry(&testbed, 2, HOUR);
+    controller.insert(vec![slow.clone().into()]).await;
+    let read = controller.read(vec![slow.clone().into()]).await;
+    assert_eq!(read.expect("read"), [Entity::TableEntry(slow.clone())]);
+    let request = TableEntry {
         time_since_last_hit: Some(IdleTimeout::default()),
-        ..patient.clone()
+        ..slow.clone()
     };
     let mut age = async || {
-        let found = controller.read(vec![asked.clone().into()]).await;
+        let found = controller.read(vec![request.clone().into()]).await;
         let Some(Entity::TableEntry(found)) = found.expect("read").pop() else {
             panic!("an entry");
         };
@@ -98,27 +98,27 @@ async fn ages_are_read_where_they_are_asked_for() {
 
     let mut frame = vec![0, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 9, 0x88, 0xb5];
     frame.resize(60, 0);
-    let before_hit = bed.statistics().await.time_ns;
-    bed.peers[&1].send(&frame);
-    assert_eq!(bed.peers[&2].receive(), frame);
+    let before_hit = testbed.statistics().await.time_ns;
+    testbed.peers[&1].send(&frame);
+    assert_eq!(testbed.peers[&2].receive(), frame);
     let third = age().await;
-    let now = bed.statistics().await.time_ns;
-    // It began anew with the hit.
+    let now = testbed.statistics().await.time_ns;
+    // The hit reset the time.
     assert!(third <= (now - before_hit) as i64);
 }
 
 #[tokio::test]
 async fn invalid_timeouts_are_rejected() {
-    let (bed, mut controller) = bed().await;
+    let (testbed, mut controller) = testbed().await;
     let with_age = TableEntry {
         time_since_last_hit: Some(IdleTimeout::default()),
-        ..entry(&bed, 1, 0)
+        ..entry(&testbed, 1, 0)
     };
-    let negative = entry(&bed, 1, -1);
+    let negative = entry(&testbed, 1, -1);
     let default = TableEntry {
         is_default_action: true,
         r#match: Vec::new(),
-        ..entry(&bed, 1, HOUR)
+        ..entry(&testbed, 1, HOUR)
     };
     for update in [
         Update::insert(with_age),
@@ -133,8 +133,8 @@ async fn invalid_timeouts_are_rejected() {
 /// §9.1.2: without an action, MODIFY keeps the entry's action. Other fields that are set take effect.
 #[tokio::test]
 async fn a_modification_without_an_action_changes_the_fields_that_are_set() {
-    let (bed, mut controller) = bed().await;
-    let written = entry(&bed, 1, HOUR);
+    let (testbed, mut controller) = testbed().await;
+    let written = entry(&testbed, 1, HOUR);
     controller.insert(vec![written.clone().into()]).await;
     let without_action = |metadata: &[u8], idle_timeout_ns| TableEntry {
         action: None,

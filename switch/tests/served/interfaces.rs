@@ -1,6 +1,6 @@
 //! Ports on network interfaces: veth pairs in network namespaces of the tests' own threads.
 //!
-//! A namespace made by a thread ends with it, and with it the interfaces in it.
+//! The kernel removes a thread's namespace and its interfaces when the thread ends.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -11,7 +11,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::served::common::{
-    Bed, Controller, Peer, TIMEOUT, accounted, bare, group, names, packets, probe, program,
+    Controller, Peer, TIMEOUT, Testbed, accounted, base_config, group, names, packets, probe,
+    program,
 };
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::socket::sockopt::{UdpGroSegment, UdpGsoSegment};
@@ -27,7 +28,7 @@ use ultima_switch::tm::WireChange;
 use ultima_switch::{Attach, LinkConfig, PortConfig, Switch, SwitchConfig, WireConfig, link};
 use ultima_testing::skipped;
 
-/// Why this machine cannot run these tests, if it cannot.
+/// Returns why this machine cannot run these tests; `None` if it can.
 fn missing() -> Option<&'static str> {
     if !Uid::effective().is_root() {
         return Some("needs root");
@@ -48,8 +49,8 @@ pub fn ip(arguments: &str) {
     assert!(output.status.success(), "ip {arguments}: {error}");
 }
 
-/// Waits until an interface in this thread's namespace has its queue: the kernel attaches it some time
-/// after the other end of a veth pair came up, and drops what is sent before.
+/// Waits until an interface in this thread's namespace is up. The kernel attaches its queue some time after
+/// the other end of a veth pair comes up, and drops frames until then.
 fn until_up(name: &str) {
     let deadline = Instant::now() + TIMEOUT;
     loop {
@@ -65,7 +66,7 @@ fn until_up(name: &str) {
     }
 }
 
-/// A thread in a namespace of its own, with the far end of the switch's interface `sw{n}`: `h{n}`,
+/// A thread in its own namespace with the interface `h{n}`, the far end of the switch's interface `sw{n}`:
 /// address 10.0.0.n, MAC 02:00:00:00:00:0n.
 pub struct Host {
     thread: thread::JoinHandle<()>,
@@ -104,14 +105,14 @@ impl Host {
         host
     }
 
-    /// Runs something in the host's namespace and waits for it.
+    /// Runs a job in the host's namespace and returns its result.
     pub fn run<R: Send + 'static>(&self, job: impl FnOnce() -> R + Send + 'static) -> R {
         self.spawn(job)
             .recv_timeout(TIMEOUT)
-            .expect("the job ends well")
+            .expect("the job succeeds")
     }
 
-    /// Starts something in the host's namespace.
+    /// Starts a job in the host's namespace.
     fn spawn<R: Send + 'static>(
         &self,
         job: impl FnOnce() -> R + Send + 'static,
@@ -120,17 +121,17 @@ impl Host {
         let job = move || {
             let _ = result.send(job());
         };
-        self.jobs.send(Box::new(job)).expect("the host is there");
+        self.jobs.send(Box::new(job)).expect("the host runs");
         receiver
     }
 
     pub fn end(self) {
         drop(self.jobs);
-        self.thread.join().expect("the host ends well");
+        self.thread.join().expect("the host ends without a panic");
     }
 }
 
-/// Runs a test in a namespace of its own, on a single thread so that all its sockets are in it.
+/// Runs a test in its own namespace. A single thread runs it, so that all its sockets are in the namespace.
 pub fn in_namespace(test: impl Future<Output = ()> + Send + 'static) {
     if let Some(reason) = missing() {
         skipped(reason);
@@ -169,44 +170,44 @@ fn interface_and_socket() -> (SwitchConfig, Peer) {
     let config = SwitchConfig {
         program: Some(program()),
         ports: vec![interface(1, "sw1"), virtual_port],
-        ..bare()
+        ..base_config()
     };
     (config, peer)
 }
 
-/// The same, running, with an entry for the host at port 1.
-pub async fn running_interface_and_socket() -> (Bed, Peer) {
+/// A running switch as of [`interface_and_socket`], with an entry for the host at port 1.
+pub async fn running_interface_and_socket() -> (Testbed, Peer) {
     let (config, peer) = interface_and_socket();
     (running(config).await, peer)
 }
 
 /// A running switch with an entry for the host at port 1.
-async fn running(config: SwitchConfig) -> Bed {
-    let bed = Bed {
+async fn running(config: SwitchConfig) -> Testbed {
+    let testbed = Testbed {
         switch: Switch::start(config).await.expect("starts"),
         peers: [].into(),
         names: names(),
     };
-    let entry = to(0x0200_0000_0001, 1);
-    bed.controller().await.insert(vec![entry]).await;
-    bed
+    let entry = entry_to(0x0200_0000_0001, 1);
+    testbed.controller().await.insert(vec![entry]).await;
+    testbed
 }
 
 /// A running switch between two hosts.
-async fn between_two_hosts() -> (Bed, Host, Host) {
+async fn between_two_hosts() -> (Testbed, Host, Host) {
     let (one, two) = (Host::new(1), Host::new(2));
     let config = SwitchConfig {
         program: Some(program()),
         ports: vec![interface(1, "sw1"), interface(2, "sw2")],
-        ..bare()
+        ..base_config()
     };
-    let bed = running(config).await;
-    let entry = to(0x0200_0000_0002, 2);
-    bed.controller().await.insert(vec![entry]).await;
-    (bed, one, two)
+    let testbed = running(config).await;
+    let entry = entry_to(0x0200_0000_0002, 2);
+    testbed.controller().await.insert(vec![entry]).await;
+    (testbed, one, two)
 }
 
-fn to(dst: u64, port: u16) -> Entity {
+fn entry_to(dst: u64, port: u16) -> Entity {
     let names = names();
     let table = names.table("IngressPipe.forward").expect("table");
     let entry = table.entry().exact("hdr.ethernet.dst", dst).expect("key");
@@ -214,8 +215,8 @@ fn to(dst: u64, port: u16) -> Entity {
     entry.expect("action").build().expect("entry").into()
 }
 
-/// 4 MB over TCP from one host to the other. The stack hands over frames of up to 64 KB for many
-/// segments, with checksums left to do.
+/// Sends 4 MB over TCP from one host to the other. The kernel passes the switch frames of up to 64 KB with
+/// many segments and without checksums.
 fn transfer(one: &Host, two: &Host) {
     let data: Vec<u8> = (0..4_000_000u32)
         .map(|n| (n.wrapping_mul(0x9e37_79b9) >> 24) as u8)
@@ -243,27 +244,27 @@ fn transfer(one: &Host, two: &Host) {
 #[test]
 fn tcp_crosses_with_all_offloads_on() {
     in_namespace(async {
-        let (bed, one, two) = between_two_hosts().await;
+        let (testbed, one, two) = between_two_hosts().await;
         let before = two.run(|| received("h2"));
         transfer(&one, &two);
         let frames = two.run(|| received("h2")) - before;
-        let left = packets(&bed.port(2).await.left);
-        // From Linux 6.18 on, frames leave through AF_XDP rings, beside which segments are merged.
+        let left = packets(&testbed.port(2).await.left);
+        // From Linux 6.18 on, the switch sends through AF_XDP rings and merges segments.
         assert!(!is_recent() || frames < left / 2, "{frames} of {left}");
-        let port = bed.port(1).await;
+        let port = testbed.port(1).await;
         accounted(&port);
         assert_eq!((packets(&port.too_long), packets(&port.overrun)), (0, 0));
         assert!(
             packets(&port.entered) >= 4_000_000 / 1448,
-            "every segment is a frame of its own"
+            "each segment enters as one frame"
         );
-        bed.switch.stop().await.expect("stops");
+        testbed.switch.stop().await.expect("stops");
         one.end();
         two.end();
     });
 }
 
-/// Sends datagrams of 1,400 bytes with one call. The stack hands them over as one frame.
+/// Sends datagrams of 1,400 bytes with one call. The kernel passes the switch all of them in one frame.
 fn send_datagrams(data: &[u8], to: SocketAddr) {
     let socket = UdpSocket::bind("10.0.0.1:0").expect("bind");
     setsockopt(&socket, UdpGsoSegment, &1400).expect("an option");
@@ -273,9 +274,9 @@ fn send_datagrams(data: &[u8], to: SocketAddr) {
 #[test]
 fn udp_crosses_with_all_offloads_on() {
     in_namespace(async {
-        let (bed, one, two) = between_two_hosts().await;
+        let (testbed, one, two) = between_two_hosts().await;
         let data: Vec<u8> = (0..60_000u32).map(|n| (n / 256 + n) as u8).collect();
-        // A receiver gets the datagrams one by one, unless it asks for several at once.
+        // Without UDP GRO, each call receives one datagram.
         for (gro, gso_max) in [(false, 65_536), (true, 65_536), (true, 1500)] {
             ip(&format!("link set sw2 gso_max_size {gso_max}"));
             let socket = two.run(move || {
@@ -286,7 +287,7 @@ fn udp_crosses_with_all_offloads_on() {
             });
             let address = socket.local_addr().expect("address");
             let before = two.run(|| received("h2"));
-            let left = packets(&bed.port(2).await.left);
+            let left = packets(&testbed.port(2).await.left);
             let sent = data.clone();
             one.run(move || send_datagrams(&sent, address));
             let (mut arrived, mut calls) = (Vec::new(), 0);
@@ -298,13 +299,13 @@ fn udp_crosses_with_all_offloads_on() {
             }
             assert!(arrived == data);
             let frames = two.run(|| received("h2")) - before;
-            let left = packets(&bed.port(2).await.left) - left;
+            let left = packets(&testbed.port(2).await.left) - left;
             assert_eq!(left, 43);
             let merges = is_recent() && gso_max > 65_535;
             assert_eq!(frames < left / 2, merges, "{frames} of {left}");
             assert_eq!(calls, if gro { frames } else { left });
         }
-        bed.switch.stop().await.expect("stops");
+        testbed.switch.stop().await.expect("stops");
         one.end();
         two.end();
     });
@@ -320,14 +321,14 @@ fn is_recent() -> bool {
 #[test]
 fn frames_over_the_mtu_of_the_other_end_do_not_arrive_merged() {
     in_namespace(async {
-        let (bed, one, two) = between_two_hosts().await;
+        let (testbed, one, two) = between_two_hosts().await;
         let (listening, port) = mpsc::channel();
         let accepted = two.spawn(move || {
             let listener = TcpListener::bind("10.0.0.2:0").expect("bind");
             let address = listener.local_addr().expect("address");
             listening.send(address).expect("the test waits");
             let (stream, _) = listener.accept().expect("a connection");
-            // The other end's segments stay as long as the handshake allows.
+            // The sender keeps the segment size of the handshake.
             ip("link set h2 mtu 1000");
             stream
         });
@@ -337,7 +338,7 @@ fn frames_over_the_mtu_of_the_other_end_do_not_arrive_merged() {
         sender.write_all(&[7; 14_480]).expect("sends");
         let deadline = Instant::now() + TIMEOUT;
         loop {
-            let drops = bed.port(2).await.drops.expect("drops");
+            let drops = testbed.port(2).await.drops.expect("drops");
             if packets(&drops.oversize) >= 10 {
                 break;
             }
@@ -346,13 +347,13 @@ fn frames_over_the_mtu_of_the_other_end_do_not_arrive_merged() {
         receiver.set_nonblocking(true).expect("a mode");
         let read = receiver.peek(&mut [0; 1]).map_err(|error| error.kind());
         assert_eq!(read, Err(ErrorKind::WouldBlock));
-        // The same with UDP.
+        // UDP datagrams are not merged either.
         let socket = two.run(|| UdpSocket::bind("10.0.0.2:0").expect("bind"));
         let address = socket.local_addr().expect("address");
-        let before = packets(&bed.port(2).await.drops.expect("drops").oversize);
+        let before = packets(&testbed.port(2).await.drops.expect("drops").oversize);
         one.run(move || send_datagrams(&[7; 14_000], address));
         loop {
-            let drops = bed.port(2).await.drops.expect("drops");
+            let drops = testbed.port(2).await.drops.expect("drops");
             if packets(&drops.oversize) >= before + 10 {
                 break;
             }
@@ -361,7 +362,7 @@ fn frames_over_the_mtu_of_the_other_end_do_not_arrive_merged() {
         socket.set_nonblocking(true).expect("a mode");
         let read = socket.recv(&mut [0; 1]).map_err(|error| error.kind());
         assert_eq!(read, Err(ErrorKind::WouldBlock));
-        bed.switch.stop().await.expect("stops");
+        testbed.switch.stop().await.expect("stops");
         one.end();
         two.end();
     });
@@ -396,7 +397,7 @@ fn tcp_crosses_an_impaired_link_with_all_offloads_on() {
         };
         assert!(
             accounted(a).0 >= 4_000_000 / 1448,
-            "segments cross one by one"
+            "each segment enters as one frame"
         );
         assert_eq!((packets(&a.too_long), packets(&a.overrun)), (0, 0));
         let lost = packets(&b.drops.as_ref().expect("drops").wire);
@@ -411,14 +412,17 @@ fn tcp_crosses_an_impaired_link_with_all_offloads_on() {
 }
 
 #[test]
-fn udp_checksums_are_whole_in_both_directions() {
+fn udp_checksums_are_complete_in_both_directions() {
     in_namespace(async {
         let host = Host::new(1);
         let (config, peer) = interface_and_socket();
         let switch = Switch::start(config).await.expect("starts");
         let mut controller = Controller::primary(switch.grpc_addr(), 1).await;
         controller
-            .insert(vec![to(0x0200_0000_0002, 2), to(0x0200_0000_0001, 1)])
+            .insert(vec![
+                entry_to(0x0200_0000_0002, 2),
+                entry_to(0x0200_0000_0001, 1),
+            ])
             .await;
         host.run(|| {
             let socket = UdpSocket::bind("10.0.0.1:4000").expect("bind");
@@ -429,7 +433,7 @@ fn udp_checksums_are_whole_in_both_directions() {
         assert_eq!(udp_sum(&plain[14..]), 0xffff);
         assert_eq!(&plain[42..], b"plain");
 
-        // The other way, through the host's own stack: it takes what the switch sends for good.
+        // In the other direction, the host's kernel must accept the frame.
         let (listening, bound) = mpsc::channel();
         let received = host.spawn(move || {
             let socket = UdpSocket::bind("10.0.0.1:6000").expect("bind");
@@ -440,7 +444,7 @@ fn udp_checksums_are_whole_in_both_directions() {
             (buffer[..len].to_vec(), from.ip())
         });
         bound.recv_timeout(TIMEOUT).expect("bound");
-        // The same datagram back: addresses and ports swapped leave its checksum as it is.
+        // Send the datagram back. Swapped addresses do not change its checksum.
         let mut back = plain.clone();
         back[..6].copy_from_slice(&plain[6..12]);
         back[6..12].copy_from_slice(&plain[..6]);
@@ -448,9 +452,9 @@ fn udp_checksums_are_whole_in_both_directions() {
         back[30..34].copy_from_slice(&plain[26..30]);
         back[34..36].copy_from_slice(&6000u16.to_be_bytes());
         back[36..38].copy_from_slice(&6000u16.to_be_bytes());
-        let moved = u32::from(u16::from_be_bytes([back[40], back[41]]));
+        let old = u32::from(u16::from_be_bytes([back[40], back[41]]));
         // RFC 1624: HC' = ~(~HC + ~m + m'), for the ports 4000 and 5000 that became 6000 and 6000.
-        let mut sum = (!moved & 0xffff) + (!4000 & 0xffff) + (!5000 & 0xffff) + 6000 + 6000;
+        let mut sum = (!old & 0xffff) + (!4000 & 0xffff) + (!5000 & 0xffff) + 6000 + 6000;
         while sum > 0xffff {
             sum = (sum & 0xffff) + (sum >> 16);
         }
@@ -467,9 +471,9 @@ fn udp_checksums_are_whole_in_both_directions() {
 }
 
 #[test]
-fn vlan_tags_come_through() {
+fn vlan_tags_are_kept() {
     in_namespace(async {
-        // Ports 1 and 2 are the two ends of one cable; 3 and 4 are virtual.
+        // Ports 1 and 2 are the ends of one veth pair. Ports 3 and 4 are virtual.
         ip("link add v1 mtu 9000 type veth peer name v2 mtu 9000");
         ip("link set v1 up");
         ip("link set v2 up");
@@ -490,31 +494,30 @@ fn vlan_tags_come_through() {
                 virtual_port(3, three),
                 virtual_port(4, four),
             ],
-            ..bare()
+            ..base_config()
         };
         let switch = Switch::start(config).await.expect("starts");
         let mut controller = Controller::primary(switch.grpc_addr(), 1).await;
-        let bed = Bed {
+        let testbed = Testbed {
             switch,
             peers: [].into(),
             names: names(),
         };
-        // From port 3 into the cable at port 1, readdressed on the way; from its other end to port
-        // 4.
+        // Frames go from port 3 to port 1 with a new address, through the veth pair to port 2, and on to port 4.
         let (there, back) = (0x0200_0000_0001u64, 0x0200_0000_0002u64);
         controller
             .insert(vec![
-                bed.flood(there, 1).into(),
+                testbed.flood(there, 1).into(),
                 group(1, &[(1, 5)]),
-                bed.replica(5, "EgressPipe.readdress", &[("dst", back.into())])
+                testbed
+                    .replica(5, "EgressPipe.readdress", &[("dst", back.into())])
                     .into(),
-                bed.unicast(back, 4).into(),
+                testbed.unicast(back, 4).into(),
             ])
             .await;
-        // The kernel takes a tag off every frame that it receives, and tells of it beside the
-        // frame.
+        // The kernel removes the tag from a received frame and reports it separately.
         let tags = [[0x81, 0x00, 0x60, 0x07], [0x88, 0xa8, 0x0f, 0xff]];
-        // The longest do not fit the slots of the ring that they are received through.
+        // The longest frames do not fit a slot of the receive ring.
         let lengths = [64, 1514, 1900, 2000, 2048, 9010];
         for (tag, len) in tags.iter().flat_map(|tag| lengths.map(|len| (*tag, len))) {
             let mut frame = probe(there, 0, 9, len);
@@ -525,7 +528,7 @@ fn vlan_tags_come_through() {
             frame[..6].copy_from_slice(&back.to_be_bytes()[2..]);
             assert!(receiver.receive() == frame, "{len} bytes");
         }
-        // Short and long ones stay in their order.
+        // Short and long frames stay in order.
         let lengths = |n: u32| if n.is_multiple_of(3) { 8000 } else { 64 };
         let mut frames: Vec<_> = (0..90).map(|n| probe(there, 0, n, lengths(n))).collect();
         frames.iter().for_each(|frame| sender.send(frame));
@@ -533,62 +536,69 @@ fn vlan_tags_come_through() {
             frame[..6].copy_from_slice(&back.to_be_bytes()[2..]);
             assert!(receiver.receive() == *frame);
         }
-        bed.switch.stop().await.expect("stops");
+        testbed.switch.stop().await.expect("stops");
     });
 }
 
 #[test]
-fn an_interface_that_is_down_or_too_small_loses_frames_and_counts_them() {
+fn frames_for_an_interface_that_is_down_or_has_a_small_mtu_are_counted() {
     in_namespace(async {
         let host = Host::new(1);
-        let (bed, peer) = running_interface_and_socket().await;
+        let (testbed, peer) = running_interface_and_socket().await;
         peer.send(&probe(0x0200_0000_0001, 0, 1, 1514));
-        assert_eq!(packets(&bed.settled(1, 1).await.left), 1);
+        assert_eq!(packets(&testbed.until_drained(1, 1).await.left), 1);
         peer.send(&probe(0x0200_0000_0001, 0, 2, 1600));
         assert_eq!(
-            packets(&bed.settled(1, 2).await.drops.expect("drops").oversize),
+            packets(
+                &testbed
+                    .until_drained(1, 2)
+                    .await
+                    .drops
+                    .expect("drops")
+                    .oversize
+            ),
             1
         );
         ip("link set sw1 down");
         peer.send(&probe(0x0200_0000_0001, 0, 3, 100));
-        let port = bed.settled(1, 3).await;
+        let port = testbed.until_drained(1, 3).await;
         assert_eq!(packets(&port.drops.expect("drops").no_peer), 1);
         ip("link set sw1 up");
-        until_connected(&bed, true).await;
+        until_connected(&testbed, true).await;
         peer.send(&probe(0x0200_0000_0001, 0, 4, 100));
-        let port = bed.settled(1, 4).await;
+        let port = testbed.until_drained(1, 4).await;
         assert_eq!(packets(&port.left), 2);
-        bed.switch.stop().await.expect("stops");
+        testbed.switch.stop().await.expect("stops");
         host.end();
     });
 }
 
 #[test]
-fn frames_that_only_the_other_end_refuses_do_not_hold_up_others() {
+fn frames_over_the_mtu_of_the_other_end_do_not_delay_others() {
     in_namespace(async {
         let host = Host::new(1);
         host.run(|| ip("link set h1 mtu 1400"));
-        let (bed, peer) = running_interface_and_socket().await;
+        let (testbed, peer) = running_interface_and_socket().await;
         let before = host.run(|| received("h1"));
         for number in 0..20 {
             peer.send(&probe(0x0200_0000_0001, 0, number, 1514));
             peer.send(&probe(0x0200_0000_0001, 0, number, 100));
         }
-        let port = bed.settled(1, 40).await;
+        let port = testbed.until_drained(1, 40).await;
         assert_eq!(packets(&port.left), 20, "{port:?}");
         assert_eq!(packets(&port.drops.expect("drops").oversize), 20);
-        // The kernel's packets to neighbours come on top.
+        // The count includes packets of the kernel's neighbour discovery.
         assert!(host.run(|| received("h1")) >= before + 20);
-        bed.switch.stop().await.expect("stops");
+        testbed.switch.stop().await.expect("stops");
         host.end();
     });
 }
 
 #[test]
-fn frames_pass_a_queueing_discipline_that_an_interface_gets_later() {
+fn frames_pass_a_queueing_discipline_that_is_added_later() {
     in_namespace(async {
         let host = Host::new(1);
-        let (bed, peer) = running_interface_and_socket().await;
+        let (testbed, peer) = running_interface_and_socket().await;
         let before = host.run(|| received("h1"));
         let mut sent = 0;
         let mut send = |count| {
@@ -597,45 +607,45 @@ fn frames_pass_a_queueing_discipline_that_an_interface_gets_later() {
             sent
         };
         let total = send(10);
-        bed.settled(1, total).await;
+        testbed.until_drained(1, total).await;
         tc("qdisc add dev sw1 root pfifo");
         let deadline = Instant::now() + TIMEOUT;
         while queued("sw1") == 0 {
             let total = send(1);
-            bed.settled(1, total).await;
+            testbed.until_drained(1, total).await;
             assert!(Instant::now() < deadline, "no frame passes the queue");
         }
         let seen = queued("sw1");
         let total = send(10);
-        bed.settled(1, total).await;
+        testbed.until_drained(1, total).await;
         assert!(queued("sw1") >= seen + 10);
         tc("qdisc del dev sw1 root");
         let total = send(10);
-        assert_eq!(packets(&bed.settled(1, total).await.left), total);
-        // The kernel's packets to neighbours come on top.
+        assert_eq!(packets(&testbed.until_drained(1, total).await.left), total);
+        // The count includes packets of the kernel's neighbour discovery.
         assert!(host.run(|| received("h1")) >= before + total);
-        bed.switch.stop().await.expect("stops");
+        testbed.switch.stop().await.expect("stops");
         host.end();
     });
 }
 
 #[test]
-fn a_capture_on_the_own_interface_shows_sent_frames_unless_they_leave_through_af_xdp() {
+fn a_capture_on_the_switchs_interface_shows_sent_frames_unless_they_leave_through_af_xdp() {
     for send_rings in [false, true] {
         in_namespace(async move {
             let host = Host::new(1);
             let (config, peer) = interface_and_socket();
-            let bed = running(SwitchConfig {
+            let testbed = running(SwitchConfig {
                 send_rings,
                 ..config
             })
             .await;
             let tap = tap();
             (0..10).for_each(|_| peer.send(&probe(0x0200_0000_0001, 0, 1, 100)));
-            assert_eq!(packets(&bed.settled(1, 10).await.left), 10);
+            assert_eq!(packets(&testbed.until_drained(1, 10).await.left), 10);
             let expected = if send_rings { 0 } else { 10 };
             assert_eq!(captured(&tap), expected, "send rings: {send_rings}");
-            bed.switch.stop().await.expect("stops");
+            testbed.switch.stop().await.expect("stops");
             host.end();
         });
     }
@@ -652,7 +662,7 @@ fn tap() -> OwnedFd {
     .expect("a packet socket")
 }
 
-/// The frames to host 1 that the socket has got.
+/// The number of frames to host 1 that the socket has received.
 fn captured(tap: &OwnedFd) -> usize {
     let mut frame = [0; 2048];
     let mut count = 0;
@@ -683,40 +693,40 @@ fn queued(interface: &str) -> u64 {
 }
 
 /// Waits until port 1 is connected, or not connected.
-async fn until_connected(bed: &Bed, connected: bool) {
+async fn until_connected(testbed: &Testbed, connected: bool) {
     let deadline = Instant::now() + TIMEOUT;
-    while bed.port(1).await.connected != connected {
+    while testbed.port(1).await.connected != connected {
         assert!(Instant::now() < deadline, "never connected: {connected}");
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
 
 #[test]
-fn a_link_that_goes_down_or_comes_up_is_noticed_without_traffic() {
+fn link_state_changes_are_detected_without_traffic() {
     in_namespace(async {
         let host = Host::new(1);
         ip("link set sw1 down");
-        let (bed, peer) = running_interface_and_socket().await;
-        assert!(!bed.port(1).await.connected, "it starts down");
+        let (testbed, peer) = running_interface_and_socket().await;
+        assert!(!testbed.port(1).await.connected, "it starts down");
         ip("link set sw1 up");
-        until_connected(&bed, true).await;
+        until_connected(&testbed, true).await;
         ip("link set sw1 down");
-        until_connected(&bed, false).await;
+        until_connected(&testbed, false).await;
         ip("link set sw1 up");
-        until_connected(&bed, true).await;
-        // A far end that is down: no carrier.
+        until_connected(&testbed, true).await;
+        // The far end is down: no carrier.
         host.run(|| ip("link set h1 down"));
-        until_connected(&bed, false).await;
+        until_connected(&testbed, false).await;
         peer.send(&probe(0x0200_0000_0001, 0, 1, 100));
-        let port = bed.settled(1, 1).await;
+        let port = testbed.until_drained(1, 1).await;
         assert_eq!(packets(&port.drops.expect("drops").no_peer), 1);
         host.run(|| ip("link set h1 up"));
-        until_connected(&bed, true).await;
+        until_connected(&testbed, true).await;
         peer.send(&probe(0x0200_0000_0001, 0, 2, 100));
-        assert_eq!(packets(&bed.settled(1, 2).await.left), 1);
+        assert_eq!(packets(&testbed.until_drained(1, 2).await.left), 1);
         ip("link delete sw1");
-        until_connected(&bed, false).await;
-        bed.switch.stop().await.expect("stops");
+        until_connected(&testbed, false).await;
+        testbed.switch.stop().await.expect("stops");
         host.end();
     });
 }
@@ -724,7 +734,10 @@ fn a_link_that_goes_down_or_comes_up_is_noticed_without_traffic() {
 #[test]
 fn an_interface_serves_one_port() {
     in_namespace(async {
-        let config = |ports| SwitchConfig { ports, ..bare() };
+        let config = |ports| SwitchConfig {
+            ports,
+            ..base_config()
+        };
         let twice = config(vec![interface(1, "lo"), interface(2, "lo")]);
         let Err(error) = Switch::start(twice).await else {
             panic!("one interface at two ports");
@@ -760,43 +773,41 @@ fn received(name: &str) -> u64 {
     let line = table
         .lines()
         .find_map(|line| line.trim().strip_prefix(name));
-    let counts = line
-        .expect("the interface is there")
-        .trim_start_matches(':');
+    let counts = line.expect("the interface exists").trim_start_matches(':');
     // Bytes come first, then packets (proc_pid_net(5)).
     let packets = counts.split_whitespace().nth(1).expect("a count");
     packets.parse().expect("a number")
 }
 
 #[test]
-fn a_full_queue_of_an_interface_holds_frames_back() {
+fn frames_wait_while_the_queue_of_an_interface_is_full() {
     in_namespace(async {
         let host = Host::new(1);
-        // A card of 20 Mbit/s with room for three frames.
+        // An interface of 20 Mbit/s with a queue for three frames.
         let shape = "qdisc add dev sw1 root tbf rate 20mbit burst 1600 limit 3200";
         let shaped = Command::new("tc").args(shape.split_whitespace()).status();
         if !shaped.is_ok_and(|status| status.success()) {
             skipped("needs tc and the kernel's tbf");
             return host.end();
         }
-        let (bed, peer) = running_interface_and_socket().await;
+        let (testbed, peer) = running_interface_and_socket().await;
         let before = host.run(|| received("h1"));
         for number in 0..100 {
             peer.send(&probe(0x0200_0000_0001, 0, number, 1000));
         }
-        let port = bed.settled(1, 100).await;
+        let port = testbed.until_drained(1, 100).await;
         assert_eq!(packets(&port.left), 100, "{port:?}");
         let deadline = Instant::now() + TIMEOUT;
         while host.run(|| received("h1")) < before + 100 {
             assert!(Instant::now() < deadline, "frames that left do not arrive");
         }
-        bed.switch.stop().await.expect("stops");
+        testbed.switch.stop().await.expect("stops");
         host.end();
     });
 }
 
-/// The ones' complement sum of an IPv4 datagram's UDP part with its pseudo-header: 0xffff when
-/// right.
+/// The ones' complement sum of an IPv4 datagram's UDP part with its pseudo-header: 0xffff if the
+/// checksum is correct.
 fn udp_sum(datagram: &[u8]) -> u16 {
     let header = usize::from(datagram[0] & 15) * 4;
     let total = usize::from(u16::from_be_bytes([datagram[2], datagram[3]]));

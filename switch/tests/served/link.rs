@@ -12,7 +12,7 @@ use ultima_switch::{Attach, LinkConfig, Running, link};
 const A: u64 = 0x0200_0000_0001;
 
 /// A link between two virtual ports.
-struct Bed {
+struct Testbed {
     link: Running,
     a: Peer,
     b: Peer,
@@ -25,8 +25,8 @@ fn wire(settings: &str) -> WireConfig {
     wire
 }
 
-impl Bed {
-    async fn new(a_to_b: WireConfig, b_to_a: WireConfig, seed: u64) -> Bed {
+impl Testbed {
+    async fn new(a_to_b: WireConfig, b_to_a: WireConfig, seed: u64) -> Testbed {
         let ((at_a, a), (at_b, b)) = (Peer::pair(), Peer::pair());
         let config = LinkConfig {
             a: Attach::Socket(at_a.into()),
@@ -38,11 +38,11 @@ impl Bed {
             pcap_dir: None,
         };
         let link = link::start(config).await.expect("the link starts");
-        Bed { link, a, b }
+        Testbed { link, a, b }
     }
 
-    /// The counts once this many frames have entered at A and all of them are accounted for.
-    async fn settled(&self, entered: u64) -> GetResponse {
+    /// Waits until this many frames have entered at A and none is queued or in flight. Returns the counts.
+    async fn until_drained(&self, entered: u64) -> GetResponse {
         let counts = link::counts(&self.link);
         loop {
             let now = counts.get().await.expect("it runs");
@@ -56,42 +56,42 @@ impl Bed {
 }
 
 #[tokio::test]
-async fn frames_cross_as_they_are_in_both_directions() {
-    let bed = Bed::new(WireConfig::default(), WireConfig::default(), 1).await;
+async fn frames_cross_unchanged_in_both_directions() {
+    let testbed = Testbed::new(WireConfig::default(), WireConfig::default(), 1).await;
     for (len, n) in (19..).step_by(977).take(60).zip(0..) {
         let frame = probe(A, 0, n, len);
-        bed.a.send(&frame);
-        assert_eq!(bed.b.receive(), frame);
-        bed.b.send(&frame);
-        assert_eq!(bed.a.receive(), frame);
+        testbed.a.send(&frame);
+        assert_eq!(testbed.b.receive(), frame);
+        testbed.b.send(&frame);
+        assert_eq!(testbed.a.receive(), frame);
     }
-    let counts = bed.settled(60).await;
+    let counts = testbed.until_drained(60).await;
     for port in &counts.ports {
         assert_eq!((accounted(port), packets(&port.left)), ((60, 60), 60));
         assert_eq!(packets(&port.forwarded), 60);
     }
-    let counts = link::counts(&bed.link);
-    bed.link.stop().await.expect("stops");
+    let counts = link::counts(&testbed.link);
+    testbed.link.stop().await.expect("stops");
     assert!(counts.get().await.is_none());
 }
 
-/// Numbers of the frames that arrive at B of 2000, sent in batches that no queue is too short for.
+/// Sends 2000 frames to A, in batches that fit the queue. Returns the numbers of the frames that arrive at B.
 async fn arrived(settings: &str, seed: u64) -> Vec<u32> {
-    let bed = Bed::new(wire(settings), WireConfig::default(), seed).await;
+    let testbed = Testbed::new(wire(settings), WireConfig::default(), seed).await;
     let mut arrived = Vec::new();
     for batch in 0..20 {
         for n in 0..100 {
-            bed.a.send(&probe(A, 0, batch * 100 + n, 100));
+            testbed.a.send(&probe(A, 0, batch * 100 + n, 100));
         }
-        let counts = bed.settled(u64::from(batch + 1) * 100).await;
+        let counts = testbed.until_drained(u64::from(batch + 1) * 100).await;
         while (arrived.len() as u64) < packets(&counts.ports[1].left) {
-            arrived.push(number(&bed.b.receive()));
+            arrived.push(number(&testbed.b.receive()));
         }
     }
-    let counts = bed.settled(2000).await;
+    let counts = testbed.until_drained(2000).await;
     let drops = counts.ports[1].drops.clone().expect("drops");
     assert_eq!(packets(&drops.wire), 2000 - arrived.len() as u64);
-    bed.link.stop().await.expect("stops");
+    testbed.link.stop().await.expect("stops");
     arrived
 }
 
@@ -121,9 +121,9 @@ async fn jitter_reorders_on_request() {
 }
 
 #[tokio::test]
-async fn a_link_is_cut_and_mended_live() {
-    let bed = Bed::new(WireConfig::default(), WireConfig::default(), 1).await;
-    let address = format!("http://{}", bed.link.grpc_addr().expect("served"));
+async fn loss_is_set_and_cleared_while_frames_flow() {
+    let testbed = Testbed::new(WireConfig::default(), WireConfig::default(), 1).await;
+    let address = format!("http://{}", testbed.link.grpc_addr().expect("served"));
     let mut client = TrafficManagerClient::connect(address)
         .await
         .expect("connects");
@@ -138,21 +138,21 @@ async fn a_link_is_cut_and_mended_live() {
             .await
             .expect("set");
     };
-    bed.a.send(&probe(A, 0, 1, 60));
-    assert_eq!(number(&bed.b.receive()), 1);
+    testbed.a.send(&probe(A, 0, 1, 60));
+    assert_eq!(number(&testbed.b.receive()), 1);
     set("loss=1").await;
-    bed.a.send(&probe(A, 0, 2, 60));
-    bed.settled(2).await;
-    // The other direction is not meant.
-    bed.b.send(&probe(A, 0, 3, 60));
-    assert_eq!(number(&bed.a.receive()), 3);
+    testbed.a.send(&probe(A, 0, 2, 60));
+    testbed.until_drained(2).await;
+    // The other direction is unchanged.
+    testbed.b.send(&probe(A, 0, 3, 60));
+    assert_eq!(number(&testbed.a.receive()), 3);
     set("loss=none,delay=1ms").await;
-    bed.a.send(&probe(A, 0, 4, 60));
-    assert_eq!(number(&bed.b.receive()), 4);
-    let counts = bed.settled(3).await;
+    testbed.a.send(&probe(A, 0, 4, 60));
+    assert_eq!(number(&testbed.b.receive()), 4);
+    let counts = testbed.until_drained(3).await;
     let b = &counts.ports[1];
     assert_eq!(packets(&b.drops.as_ref().expect("drops").wire), 1);
-    bed.link.stop().await.expect("stops");
+    testbed.link.stop().await.expect("stops");
 }
 
 #[tokio::test]
@@ -171,7 +171,7 @@ async fn ends_and_wires_are_checked() {
         delay: Duration::from_secs(100),
         ..WireConfig::default()
     };
-    for (config, said) in [
+    for (config, text) in [
         (
             config(missing, WireConfig::default()),
             "port 1: cannot attach to nosuch0: there is no such interface",
@@ -182,7 +182,7 @@ async fn ends_and_wires_are_checked() {
         ),
     ] {
         let error = link::start(config).await.map(|_| ()).expect_err("refused");
-        assert_eq!(error.to_string(), said);
+        assert_eq!(error.to_string(), text);
     }
     let link = config(Attach::Socket(Peer::pair().0.into()), WireConfig::default());
     let link = link::start(link).await.expect("starts");

@@ -3,21 +3,21 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use crate::served::common::{Bed, Controller, bare, controller_program, packets};
+use crate::served::common::{Controller, Testbed, base_config, controller_program, packets};
 use ultima_p4runtime::v1::{TableEntry, Update};
 use ultima_switch::WireConfig;
 
-/// Entries that come, change and go.
+/// Entries that each round inserts, modifies or deletes.
 const ENTRIES: u64 = 10_000;
 /// Updates of one batch.
 const BATCH: usize = 500;
-/// Frames on their way at once: far fewer than the ports hold.
+/// Frames in flight at once: far fewer than the queues hold.
 const WINDOW: u64 = 32;
 /// The entry that the frames hit.
 const FLOW: u64 = 0x0200_0000_0001;
 
-fn entry(bed: &Bed, dst: u64, port: u16) -> TableEntry {
-    let table = bed.names.table("IngressPipe.forward").expect("table");
+fn entry(testbed: &Testbed, dst: u64, port: u16) -> TableEntry {
+    let table = testbed.names.table("IngressPipe.forward").expect("table");
     let entry = table.entry().exact("hdr.ethernet.dst", dst).expect("key");
     let entry = entry.action("IngressPipe.send", &[("port", port.into())]);
     entry.expect("action").build().expect("entry")
@@ -31,31 +31,33 @@ fn frame(number: u64) -> Vec<u8> {
     frame
 }
 
-/// Batches of writes and reads of everything: 30,000 writes, half of the batches all or none.
-async fn work(bed: &Bed, controller: &mut Controller) {
+/// Sends 30,000 updates in batches, and reads all entries after each round.
+async fn work(testbed: &Testbed, controller: &mut Controller) {
     let keys: Vec<u64> = (1..=ENTRIES).map(|n| n << 8).collect();
     let updates: [fn(TableEntry) -> Update; 3] = [Update::insert, Update::modify, Update::delete];
-    // Entries that are left after each round.
+    // Entries after each round.
     let left = [keys.len(), keys.len(), 0];
     for ((update, port), left) in updates.into_iter().zip([1, 2, 2]).zip(left) {
         for keys in keys.chunks(BATCH) {
-            let updates = keys.iter().map(|key| update(entry(bed, *key, port)));
+            let updates = keys.iter().map(|key| update(entry(testbed, *key, port)));
             let done = controller.write(updates.collect());
             done.await.expect("all succeed");
         }
         let all = controller.read(vec![TableEntry::default().into()]).await;
-        assert_eq!(all.expect("read").len(), left + 1, "and the flow's own");
+        assert_eq!(all.expect("read").len(), left + 1, "with the flow's entry");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_packet_is_lost_while_tables_are_written_and_read() {
     let wires = vec![WireConfig::default(); 2];
-    let bed = Bed::with_program(bare(), controller_program(), wires).await;
-    let mut controller = bed.controller().await;
-    controller.insert(vec![entry(&bed, FLOW, 2).into()]).await;
+    let testbed = Testbed::with_program(base_config(), controller_program(), wires).await;
+    let mut controller = testbed.controller().await;
+    controller
+        .insert(vec![entry(&testbed, FLOW, 2).into()])
+        .await;
     let enough = AtomicBool::new(false);
-    let (sender, receiver) = (&bed.peers[&1], &bed.peers[&2]);
+    let (sender, receiver) = (&testbed.peers[&1], &testbed.peers[&2]);
     let sent = thread::scope(|scope| {
         let traffic = scope.spawn(|| {
             let mut sent = 0;
@@ -70,20 +72,20 @@ async fn no_packet_is_lost_while_tables_are_written_and_read() {
             }
             sent
         });
-        let _done = Raise(&enough);
+        let _done = SetOnDrop(&enough);
         let handle = tokio::runtime::Handle::current();
-        tokio::task::block_in_place(|| handle.block_on(work(&bed, &mut controller)));
+        tokio::task::block_in_place(|| handle.block_on(work(&testbed, &mut controller)));
         enough.store(true, Ordering::Relaxed);
         traffic.join().expect("no packet is lost")
     });
-    let port = bed.settled(2, sent).await;
+    let port = testbed.until_drained(2, sent).await;
     assert_eq!(packets(&port.left), sent);
 }
 
-/// Raises a flag when it goes, by whatever way.
-struct Raise<'a>(&'a AtomicBool);
+/// Sets a flag on drop, also in a panic.
+struct SetOnDrop<'a>(&'a AtomicBool);
 
-impl Drop for Raise<'_> {
+impl Drop for SetOnDrop<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }

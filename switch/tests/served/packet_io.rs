@@ -1,6 +1,6 @@
 //! Packets between controllers and the program (P4Runtime §16.1).
 
-use crate::served::common::{Bed, Controller, bare, controller_program, packets};
+use crate::served::common::{Controller, Testbed, base_config, controller_program, packets};
 use tonic::Code;
 use ultima_p4runtime::bytestring::Bytestring;
 use ultima_p4runtime::replication::{Replica, clone_session};
@@ -13,10 +13,13 @@ const CPU_PORT: u16 = 64;
 const PUNTED: u64 = 0x0200_0000_0001;
 const WATCHED: u64 = 0x0200_0000_0002;
 
-async fn bed(cpu_port: Option<u16>) -> Bed {
-    let config = SwitchConfig { cpu_port, ..bare() };
+async fn testbed(cpu_port: Option<u16>) -> Testbed {
+    let config = SwitchConfig {
+        cpu_port,
+        ..base_config()
+    };
     let wires = vec![WireConfig::default(); 2];
-    Bed::with_program(config, controller_program(), wires).await
+    Testbed::with_program(config, controller_program(), wires).await
 }
 
 fn frame(dst: u64) -> Vec<u8> {
@@ -26,16 +29,19 @@ fn frame(dst: u64) -> Vec<u8> {
     frame
 }
 
-fn forward(bed: &Bed, dst: u64, action: &str, values: &[(&str, Bytestring)]) -> TableEntry {
-    let table = bed.names.table("IngressPipe.forward").expect("table");
+fn forward(testbed: &Testbed, dst: u64, action: &str, values: &[(&str, Bytestring)]) -> TableEntry {
+    let table = testbed.names.table("IngressPipe.forward").expect("table");
     let entry = table.entry().exact("hdr.ethernet.dst", dst).expect("key");
     let entry = entry.action(action, values).expect("action");
     entry.build().expect("entry")
 }
 
-/// To port 2, from the controller.
-fn packet_out(bed: &Bed, payload: Vec<u8>) -> PacketOut {
-    let header = bed.names.controller_header("packet_out").expect("header");
+/// A packet-out to port 2.
+fn packet_out(testbed: &Testbed, payload: Vec<u8>) -> PacketOut {
+    let header = testbed
+        .names
+        .controller_header("packet_out")
+        .expect("header");
     let values = [
         ("egress_port", 2u16.into()),
         ("padding", 0u8.into()),
@@ -47,8 +53,8 @@ fn packet_out(bed: &Bed, payload: Vec<u8>) -> PacketOut {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn packets_reach_the_controller_with_their_metadata() {
-    let bed = bed(Some(CPU_PORT)).await;
-    let mut controller = bed.controller().await;
+    let testbed = testbed(Some(CPU_PORT)).await;
+    let mut controller = testbed.controller().await;
     let session = Replica {
         port: CPU_PORT.into(),
         instance: 0,
@@ -57,14 +63,17 @@ async fn packets_reach_the_controller_with_their_metadata() {
     let reason = [("reason", 0x1234u16.into())];
     controller
         .insert(vec![
-            forward(&bed, PUNTED, "IngressPipe.punt", &reason).into(),
-            forward(&bed, WATCHED, "IngressPipe.watch", &watch).into(),
+            forward(&testbed, PUNTED, "IngressPipe.punt", &reason).into(),
+            forward(&testbed, WATCHED, "IngressPipe.watch", &watch).into(),
             clone_session(5, [session]).expect("a session").into(),
         ])
         .await;
-    let header = bed.names.controller_header("packet_in").expect("header");
+    let header = testbed
+        .names
+        .controller_header("packet_in")
+        .expect("header");
 
-    bed.peers[&1].send(&frame(PUNTED));
+    testbed.peers[&1].send(&frame(PUNTED));
     let packet = controller.packet_in().await;
     assert_eq!(packet.payload, frame(PUNTED));
     let fields = ["ingress_port", "is_clone", "reason"];
@@ -73,41 +82,41 @@ async fn packets_reach_the_controller_with_their_metadata() {
     // Canonical: no leading zeros.
     assert_eq!(packet.metadata[0].value, [1]);
 
-    bed.peers[&1].send(&frame(WATCHED));
+    testbed.peers[&1].send(&frame(WATCHED));
     let packet = controller.packet_in().await;
     assert_eq!(packet.payload, frame(WATCHED));
     let read = fields.map(|field| header.read(&packet.metadata, field).expect("a value"));
-    // A clone keeps no metadata but what the program preserves.
+    // A clone keeps only the metadata that the program preserves.
     assert_eq!(read, [0u16.into(), 1u8.into(), 1u8.into()]);
     assert_eq!(
-        bed.peers[&2].receive(),
+        testbed.peers[&2].receive(),
         frame(WATCHED),
-        "and the frame goes on"
+        "the frame is forwarded too"
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn packets_of_the_controller_enter_at_the_cpu_port() {
-    let bed = bed(Some(CPU_PORT)).await;
-    let mut controller = bed.controller().await;
+    let testbed = testbed(Some(CPU_PORT)).await;
+    let mut controller = testbed.controller().await;
     for n in 0..200u8 {
-        let packet = packet_out(&bed, vec![n; 60]);
+        let packet = packet_out(&testbed, vec![n; 60]);
         controller.send(Request::Packet(packet)).await;
     }
     for n in 0..200u8 {
-        assert_eq!(bed.peers[&2].receive(), vec![n; 60], "in order");
+        assert_eq!(testbed.peers[&2].receive(), vec![n; 60], "in order");
     }
-    let port = bed.entered(CPU_PORT, 200).await;
+    let port = testbed.until_entered(CPU_PORT, 200).await;
     assert_eq!(port.attachment, "controller");
     // The controller header is part of what enters.
     assert_eq!(port.entered.expect("a count").bytes, 200 * 67);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn packet_outs_that_are_none_are_told_in_stream_errors() {
-    let bed = bed(Some(CPU_PORT)).await;
-    let mut controller = bed.controller().await;
-    let good = packet_out(&bed, vec![1; 60]);
+async fn invalid_packet_outs_get_stream_errors() {
+    let testbed = testbed(Some(CPU_PORT)).await;
+    let mut controller = testbed.controller().await;
+    let good = packet_out(&testbed, vec![1; 60]);
     let without = |id| {
         let mut packet = good.clone();
         packet.metadata.retain(|value| value.metadata_id != id);
@@ -139,70 +148,75 @@ async fn packet_outs_that_are_none_are_told_in_stream_errors() {
         };
         assert_eq!(error.packet_out, Some(packet), "as it was sent");
     }
-    // The stream has not suffered.
+    // The stream still works.
     controller.send(Request::Packet(with(1, &[0, 2]))).await;
-    assert_eq!(bed.peers[&2].receive(), [1; 60]);
+    assert_eq!(testbed.peers[&2].receive(), [1; 60]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn only_primaries_send_and_receive_packets() {
-    let bed = bed(Some(CPU_PORT)).await;
-    let mut backup = Controller::connect(bed.switch.grpc_addr(), 3).await;
-    backup.announce(None).await;
-    assert_eq!(backup.notice().await.expect("a notice").0, Code::NotFound);
-    let packet = packet_out(&bed, vec![1; 60]);
+    let testbed = testbed(Some(CPU_PORT)).await;
+    let mut backup = Controller::connect(testbed.switch.grpc_addr(), 3).await;
+    backup.arbitrate(None).await;
+    assert_eq!(
+        backup.arbitration().await.expect("an update").0,
+        Code::NotFound
+    );
+    let packet = packet_out(&testbed, vec![1; 60]);
     backup.send(Request::Packet(packet.clone())).await;
     assert_eq!(backup.error().await.0, Code::PermissionDenied);
 
-    // Every role has the whole pipeline, and so its primary has packets.
-    let mut other = Controller::connect(bed.switch.grpc_addr(), 9).await;
+    // Each role covers the whole pipeline, so its primary sends and receives packets.
+    let mut other = Controller::connect(testbed.switch.grpc_addr(), 9).await;
     other.role = "telemetry".to_owned();
-    other.announce(Some(9)).await;
-    assert_eq!(other.notice().await.expect("a notice").0, Code::Ok);
+    other.arbitrate(Some(9)).await;
+    assert_eq!(other.arbitration().await.expect("an update").0, Code::Ok);
     other.send(Request::Packet(packet)).await;
-    assert_eq!(bed.peers[&2].receive(), [1; 60]);
+    assert_eq!(testbed.peers[&2].receive(), [1; 60]);
     let reason = [("reason", 1u8.into())];
-    let entry = forward(&bed, PUNTED, "IngressPipe.punt", &reason);
+    let entry = forward(&testbed, PUNTED, "IngressPipe.punt", &reason);
     other.insert(vec![entry.into()]).await;
-    bed.peers[&1].send(&frame(PUNTED));
+    testbed.peers[&1].send(&frame(PUNTED));
     assert_eq!(other.packet_in().await.payload, frame(PUNTED));
-    // The backup heard nothing in between: this is the next that it hears.
-    backup.announce(Some(4)).await;
+    // The backup received no packet: its next message is this arbitration update.
+    backup.arbitrate(Some(4)).await;
     assert_eq!(
-        backup.notice().await.expect("a notice"),
+        backup.arbitration().await.expect("an update"),
         (Code::Ok, Some(4))
     );
-    bed.peers[&1].send(&frame(PUNTED));
+    testbed.peers[&1].send(&frame(PUNTED));
     assert_eq!(backup.packet_in().await.payload, frame(PUNTED));
     assert_eq!(other.packet_in().await.payload, frame(PUNTED));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn packets_without_a_controller_are_counted_and_do_not_block() {
-    let bed = bed(Some(CPU_PORT)).await;
-    let mut controller = bed.controller().await;
+    let testbed = testbed(Some(CPU_PORT)).await;
+    let mut controller = testbed.controller().await;
     let reason = [("reason", 1u8.into())];
-    let punt = forward(&bed, PUNTED, "IngressPipe.punt", &reason);
-    let send = forward(&bed, WATCHED, "IngressPipe.send", &[("port", 2u16.into())]);
+    let punt = forward(&testbed, PUNTED, "IngressPipe.punt", &reason);
+    let send = forward(
+        &testbed,
+        WATCHED,
+        "IngressPipe.send",
+        &[("port", 2u16.into())],
+    );
     controller.insert(vec![punt.into(), send.into()]).await;
     drop(controller);
     for _ in 0..100 {
-        bed.peers[&1].send(&frame(PUNTED));
-        bed.peers[&1].send(&frame(WATCHED));
+        testbed.peers[&1].send(&frame(PUNTED));
+        testbed.peers[&1].send(&frame(WATCHED));
     }
     for _ in 0..100 {
-        assert_eq!(bed.peers[&2].receive(), frame(WATCHED));
+        assert_eq!(testbed.peers[&2].receive(), frame(WATCHED));
     }
-    let settled = bed.settled(CPU_PORT, 100).await;
-    let (left, refused) = (
-        packets(&settled.left),
-        settled.drops.expect("drops").no_peer,
-    );
-    assert_eq!(left + packets(&refused), 100);
+    let port = testbed.until_drained(CPU_PORT, 100).await;
+    let (left, no_peer) = (packets(&port.left), port.drops.expect("drops").no_peer);
+    assert_eq!(left + packets(&no_peer), 100);
     loop {
-        let told = bed.statistics().await.notifications.expect("counts");
-        let told = told.packet_ins.expect("counts");
-        if told.sent + told.dropped == 100 {
+        let counts = testbed.statistics().await.notifications.expect("counts");
+        let counts = counts.packet_ins.expect("counts");
+        if counts.sent + counts.dropped == 100 {
             break;
         }
     }
@@ -210,9 +224,9 @@ async fn packets_without_a_controller_are_counted_and_do_not_block() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_cpu_port_there_are_no_packet_outs() {
-    let bed = bed(None).await;
-    let mut controller = bed.controller().await;
-    let packet = packet_out(&bed, vec![1; 60]);
+    let testbed = testbed(None).await;
+    let mut controller = testbed.controller().await;
+    let packet = packet_out(&testbed, vec![1; 60]);
     controller.send(Request::Packet(packet)).await;
     assert_eq!(controller.error().await.0, Code::FailedPrecondition);
 }

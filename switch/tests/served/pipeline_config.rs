@@ -1,7 +1,7 @@
 //! Setting programs over P4Runtime, also while packets flow.
 
 use crate::served::common::{
-    Bed, Controller, DEVICE, bare, group, packets, pipeline_config, probe,
+    Controller, DEVICE, Testbed, base_config, group, packets, pipeline_config, probe,
 };
 use tonic::Code;
 use ultima_p4runtime::bytestring::Bytestring;
@@ -30,7 +30,7 @@ async fn get(
 
 #[tokio::test]
 async fn a_pipeline_is_verified_saved_committed_and_read_back() {
-    let switch = Switch::start(bare()).await.expect("starts");
+    let switch = Switch::start(base_config()).await.expect("starts");
     let mut controller = Controller::primary(switch.grpc_addr(), 1).await;
     assert_eq!(get(&mut controller, ResponseType::All).await, None);
     let error = controller
@@ -105,7 +105,7 @@ async fn a_pipeline_is_verified_saved_committed_and_read_back() {
         (device.p4info, device.p4_device_config),
         (None, config.p4_device_config.clone())
     );
-    // Writes refer to the saved program, and are part of what is committed.
+    // Writes refer to the saved program. COMMIT keeps them.
     controller.insert(vec![group(1, &[(1, 1)])]).await;
     let error = controller
         .set_pipeline(Action::Commit, Some(config.clone()))
@@ -124,7 +124,7 @@ async fn a_pipeline_is_verified_saved_committed_and_read_back() {
             .len(),
         1
     );
-    // A new commit clears the state, a backup may not order one.
+    // A new commit clears the state. A backup may not commit.
     controller
         .set_pipeline(Action::VerifyAndCommit, Some(config))
         .await
@@ -146,9 +146,9 @@ async fn a_pipeline_is_verified_saved_committed_and_read_back() {
 
 #[tokio::test]
 async fn a_config_that_asks_for_reconciliation_changes_nothing() {
-    let bed = Bed::new(2).await;
-    let mut controller = bed.controller().await;
-    controller.insert(vec![bed.unicast(A, 2).into()]).await;
+    let testbed = Testbed::new(2).await;
+    let mut controller = testbed.controller().await;
+    controller.insert(vec![testbed.unicast(A, 2).into()]).await;
     let entries = || vec![TableEntry::default().into()];
     let before = controller.read(entries()).await.expect("read");
     let config = pipeline_config();
@@ -162,28 +162,28 @@ async fn a_config_that_asks_for_reconciliation_changes_nothing() {
 
 #[tokio::test]
 async fn a_packet_sees_all_of_a_batch_or_nothing() {
-    let bed = Bed::new(3).await;
-    let mut controller = bed.controller().await;
-    let route = |port| vec![bed.unicast(A, port), bed.unicast(B, port)];
+    let testbed = Testbed::new(3).await;
+    let mut controller = testbed.controller().await;
+    let route = |port| vec![testbed.unicast(A, port), testbed.unicast(B, port)];
     controller
         .insert(route(2).into_iter().map(Entity::from).collect())
         .await;
-    // Each round sends a pair while both routes change in one batch. Were the change visible in
-    // between, a pair could be split the wrong way: A by the new route, B after it by the old one.
+    // Each round sends a pair while one batch changes both routes. If the batch were not atomic, A could
+    // take the new route and B, which is sent later, the old route.
     for round in 0..200u32 {
         let port = 2 + (round % 2) as u16;
         let updates = route(port).into_iter().map(Update::modify).collect();
-        let sender = &bed.peers[&1];
+        let sender = &testbed.peers[&1];
         sender.send(&probe(A, 0, round * 2, 60));
         sender.send(&probe(B, 0, round * 2 + 1, 60));
         controller.write(updates).await.expect("written");
     }
     let mut at = std::collections::BTreeMap::new();
-    bed.entered(1, 400).await;
+    testbed.until_entered(1, 400).await;
     for port in [2u16, 3] {
-        for _ in 0..packets(&bed.port(port).await.ordered) {
+        for _ in 0..packets(&testbed.port(port).await.ordered) {
             at.insert(
-                crate::served::common::number(&bed.peers[&port].receive()),
+                crate::served::common::number(&testbed.peers[&port].receive()),
                 port,
             );
         }
@@ -195,7 +195,7 @@ async fn a_packet_sees_all_of_a_batch_or_nothing() {
         assert_ne!(
             pair,
             (new, old),
-            "round {round}: B behind A saw the older entries"
+            "round {round}: B, sent after A, saw older entries"
         );
     }
 }
@@ -205,28 +205,28 @@ async fn ingress_and_egress_of_a_packet_see_the_same_batches() {
     let rounds: u64 = ultima_testing::per_run(30, 300);
     /// Frames sent while one batch is written.
     const FRAMES: u64 = 20;
-    let bed = Bed::new(3).await;
-    let mut controller = bed.controller().await;
-    // Ingress picks a port, egress writes an address that tells which.
+    let testbed = Testbed::new(3).await;
+    let mut controller = testbed.controller().await;
+    // Ingress selects a port. Egress writes the address of that port.
     let address = |port: u16| 0x0200_0000_0100 + u64::from(port);
     let batch = |port: u16| {
         let values = [("dst", Bytestring::from(address(port)))];
-        let mark = bed.replica(0, "EgressPipe.readdress", &values);
-        [bed.unicast(A, port), mark]
+        let mark = testbed.replica(0, "EgressPipe.readdress", &values);
+        [testbed.unicast(A, port), mark]
     };
     controller.insert(batch(2).map(Entity::from).to_vec()).await;
     let mut received = [0; 2];
     for round in 1..=rounds {
         for number in 0..FRAMES {
-            bed.peers[&1].send(&probe(A, 0, number as u32, 60));
+            testbed.peers[&1].send(&probe(A, 0, number as u32, 60));
         }
         let updates = batch(2 + (round % 2) as u16).map(Update::modify).to_vec();
         controller.write(updates).await.expect("written");
-        bed.entered(1, round * FRAMES).await;
+        testbed.until_entered(1, round * FRAMES).await;
         for (port, received) in [2, 3].into_iter().zip(&mut received) {
-            let ordered = packets(&bed.port(port).await.ordered);
+            let ordered = packets(&testbed.port(port).await.ordered);
             for _ in *received..ordered {
-                let frame = bed.peers[&port].receive();
+                let frame = testbed.peers[&port].receive();
                 let written = &address(port).to_be_bytes()[2..];
                 assert_eq!(&frame[..6], written, "round {round}, port {port}");
             }

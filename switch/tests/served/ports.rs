@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use crate::served::common::{Bed, DEVICE, Peer, accounted, bare, packets, probe};
+use crate::served::common::{DEVICE, Peer, Testbed, accounted, base_config, packets, probe};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 use pcap_file::pcap::PcapReader;
 use tonic::Code;
@@ -18,8 +18,8 @@ const DST: u64 = 0x0200_0000_0003;
 struct PortControl(PortControlClient<Channel>);
 
 impl PortControl {
-    async fn of(bed: &Bed) -> PortControl {
-        let address = format!("http://{}", bed.switch.grpc_addr());
+    async fn connect(testbed: &Testbed) -> PortControl {
+        let address = format!("http://{}", testbed.switch.grpc_addr());
         PortControl(PortControlClient::connect(address).await.expect("connects"))
     }
 
@@ -57,13 +57,14 @@ fn connected_to(path: &Path) -> Peer {
 }
 
 #[tokio::test]
-async fn a_port_comes_and_goes_and_comes_again() {
-    let bed = Bed::new(2).await;
-    bed.controller()
+async fn a_port_is_added_removed_and_added_again() {
+    let testbed = Testbed::new(2).await;
+    testbed
+        .controller()
         .await
-        .insert(vec![bed.unicast(DST, 3).into()])
+        .insert(vec![testbed.unicast(DST, 3).into()])
         .await;
-    let mut control = PortControl::of(&bed).await;
+    let mut control = PortControl::connect(&testbed).await;
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("3.sock");
     let attachment = format!("unix:{}", path.display());
@@ -76,53 +77,54 @@ async fn a_port_comes_and_goes_and_comes_again() {
         );
         let peer = connected_to(&path);
         let frame = probe(DST, 0, round, 64);
-        bed.peers[&1].send(&frame);
+        testbed.peers[&1].send(&frame);
         assert_eq!(peer.receive(), frame);
-        // Both ways.
+        // The port also receives.
         peer.send(&probe(DST, 0, round, 100));
         assert_eq!(peer.receive(), probe(DST, 0, round, 100));
-        let gone = control.remove(3).await.expect("removed");
-        assert_eq!(gone.attachment, attachment);
-        assert_eq!((packets(&gone.entered), packets(&gone.left)), (1, 2));
-        accounted(&gone);
-        assert!(!path.exists(), "its socket file goes with it");
+        let port = control.remove(3).await.expect("removed");
+        assert_eq!(port.attachment, attachment);
+        assert_eq!((packets(&port.entered), packets(&port.left)), (1, 2));
+        accounted(&port);
+        assert!(!path.exists(), "the switch removes the socket file");
         assert_eq!(control.remove(3).await.map(|_| ()), Err(Code::NotFound));
     }
 
-    // The others have gone on all the time, and what is for it now is for nobody.
-    bed.peers[&1].send(&probe(DST, 0, 9, 64));
-    while packets(&bed.statistics().await.unattached) != 1 {}
-    assert_eq!(packets(&bed.port(1).await.entered), 3);
-    bed.switch.stop().await.expect("stops");
+    // The other ports keep forwarding. Frames for the removed port count as unattached.
+    testbed.peers[&1].send(&probe(DST, 0, 9, 64));
+    while packets(&testbed.statistics().await.unattached) != 1 {}
+    assert_eq!(packets(&testbed.port(1).await.entered), 3);
+    testbed.switch.stop().await.expect("stops");
 }
 
 #[tokio::test]
 async fn copies_queued_at_a_removed_port_are_counted() {
-    let bed = Bed::new(2).await;
-    bed.controller()
+    let testbed = Testbed::new(2).await;
+    testbed
+        .controller()
         .await
-        .insert(vec![bed.unicast(DST, 3).into()])
+        .insert(vec![testbed.unicast(DST, 3).into()])
         .await;
-    let mut control = PortControl::of(&bed).await;
+    let mut control = PortControl::connect(&testbed).await;
     let folder = tempfile::tempdir().expect("a temporary folder");
     let attachment = format!("unix:{}", folder.path().join("3.sock").display());
     // At this rate the first frame takes an hour.
     control.add(3, &attachment, Some(1)).await.expect("added");
     for number in 0..20 {
-        bed.peers[&1].send(&probe(DST, 0, number, 450));
+        testbed.peers[&1].send(&probe(DST, 0, number, 450));
     }
-    while packets(&bed.port(3).await.ordered) != 20 {}
-    let gone = control.remove(3).await.expect("removed");
-    assert_eq!(accounted(&gone), (0, 20));
-    let removed = gone.drops.expect("drops").removed.expect("counted");
+    while packets(&testbed.port(3).await.ordered) != 20 {}
+    let port = control.remove(3).await.expect("removed");
+    assert_eq!(accounted(&port), (0, 20));
+    let removed = port.drops.expect("drops").removed.expect("counted");
     assert_eq!((removed.packets, removed.bytes), (20, 20 * 450));
-    bed.switch.stop().await.expect("stops");
+    testbed.switch.stop().await.expect("stops");
 }
 
 #[tokio::test]
-async fn ports_that_cannot_be_are_refused() {
-    let bed = Bed::new(1).await;
-    let mut control = PortControl::of(&bed).await;
+async fn invalid_ports_are_refused() {
+    let testbed = Testbed::new(1).await;
+    let mut control = PortControl::connect(&testbed).await;
     let folder = tempfile::tempdir().expect("a temporary folder");
     let unix = format!("unix:{}", folder.path().join("1.sock").display());
     for (number, attachment, code) in [
@@ -131,15 +133,15 @@ async fn ports_that_cannot_be_are_refused() {
         (2, "", Code::InvalidArgument),
         (2, "unix:", Code::InvalidArgument),
         (2, "no/interface", Code::InvalidArgument),
-        // Descriptors belong to those who start the switch.
+        // Only the command line can name a descriptor.
         (2, "fd:3", Code::InvalidArgument),
         (2, "nosuchinterface", Code::FailedPrecondition),
     ] {
         let refused = control.add(number, attachment, None).await;
         assert_eq!(refused, Err(code), "{number}@{attachment}");
     }
-    assert_eq!(bed.statistics().await.ports.len(), 1);
-    bed.switch.stop().await.expect("stops");
+    assert_eq!(testbed.statistics().await.ports.len(), 1);
+    testbed.switch.stop().await.expect("stops");
 }
 
 /// Frames in a capture.
@@ -153,18 +155,18 @@ fn captured(path: &Path) -> Vec<Vec<u8>> {
 }
 
 #[tokio::test]
-async fn captures_outlive_refusals_and_their_ports() {
+async fn captures_survive_refused_requests_and_removed_ports() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let pcaps = folder.path().join("pcaps");
     let config = SwitchConfig {
         pcap_dir: Some(pcaps.clone()),
-        ..bare()
+        ..base_config()
     };
-    let bed = Bed::with_wires(config, vec![WireConfig::default()]).await;
-    let mut control = PortControl::of(&bed).await;
+    let testbed = Testbed::with_wires(config, vec![WireConfig::default()]).await;
+    let mut control = PortControl::connect(&testbed).await;
     let path = folder.path().join("3.sock");
     let attachment = format!("unix:{}", path.display());
-    // Of another run: it goes when the port comes.
+    // The switch deletes this capture of an earlier run when the port is added.
     let input = pcaps.join("3_in.pcap");
     std::fs::write(&input, "old").expect("written");
 
@@ -174,24 +176,24 @@ async fn captures_outlive_refusals_and_their_ports() {
         let frame = probe(DST, 0, round, 60);
         connected_to(&path).send(&frame);
         sent.push(frame);
-        while packets(&bed.port(3).await.entered) != 1 {}
+        while packets(&testbed.port(3).await.entered) != 1 {}
         control.remove(3).await.expect("removed");
         assert_eq!(captured(&input), sent);
     }
 
     let frame = probe(DST, 0, 9, 60);
-    bed.peers[&1].send(&frame);
-    bed.entered(1, 1).await;
+    testbed.peers[&1].send(&frame);
+    testbed.until_entered(1, 1).await;
     let refused = control.add(1, &attachment, None).await;
     assert_eq!(refused, Err(Code::AlreadyExists));
-    bed.switch.stop().await.expect("stops");
+    testbed.switch.stop().await.expect("stops");
     assert_eq!(captured(&pcaps.join("1_in.pcap")), [frame]);
 }
 
 #[tokio::test]
-async fn ports_are_told_in_the_order_of_their_numbers() {
-    let bed = Bed::new(1).await;
-    let mut control = PortControl::of(&bed).await;
+async fn ports_are_listed_in_the_order_of_their_numbers() {
+    let testbed = Testbed::new(1).await;
+    let mut control = PortControl::connect(&testbed).await;
     let folder = tempfile::tempdir().expect("a temporary folder");
     let socket = |number: u32| folder.path().join(number.to_string());
     for number in [9, 3, 5, 0] {
@@ -199,16 +201,16 @@ async fn ports_are_told_in_the_order_of_their_numbers() {
         control.add(number, &attachment, None).await.expect("added");
     }
     control.remove(5).await.expect("removed");
-    // Each is still reached under its own number.
+    // Each port counts its own frames.
     for number in [0, 3, 9] {
         let frames = number + 1;
         let peer = connected_to(&socket(number));
         (0..frames).for_each(|n| peer.send(&probe(DST, 0, n, 60)));
         let number = u16::try_from(number).expect("a port");
-        bed.entered(number, frames.into()).await;
+        testbed.until_entered(number, frames.into()).await;
     }
-    let ports = bed.statistics().await.ports;
+    let ports = testbed.statistics().await.ports;
     let numbers: Vec<u32> = ports.iter().map(|port| port.number).collect();
     assert_eq!(numbers, [0, 1, 3, 9]);
-    bed.switch.stop().await.expect("stops");
+    testbed.switch.stop().await.expect("stops");
 }

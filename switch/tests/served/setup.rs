@@ -4,7 +4,7 @@ use std::net::TcpListener;
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 
-use crate::served::common::{Peer, bare, program};
+use crate::served::common::{Peer, base_config, program};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, bind, socket};
 use ultima_switch::{Attach, Loss, PortConfig, ProgramFiles, Switch, SwitchConfig, WireConfig};
 
@@ -35,19 +35,19 @@ async fn refusal(config: SwitchConfig) -> String {
 async fn ports_are_checked() {
     let twice = SwitchConfig {
         ports: vec![virtual_port(3), virtual_port(3)],
-        ..bare()
+        ..base_config()
     };
     assert_eq!(refusal(twice).await, "port 3 is given twice");
     let drop_port = SwitchConfig {
         ports: vec![virtual_port(511)],
-        ..bare()
+        ..base_config()
     };
     assert_eq!(refusal(drop_port).await, "port 511: expected 0 to 510");
     for cpu_port in [0, 3, 511] {
         let config = SwitchConfig {
             ports: vec![virtual_port(3)],
             cpu_port: Some(cpu_port),
-            ..bare()
+            ..base_config()
         };
         assert_eq!(
             refusal(config).await,
@@ -58,7 +58,7 @@ async fn ports_are_checked() {
     assert_eq!(
         refusal(SwitchConfig {
             ports: vec![missing],
-            ..bare()
+            ..base_config()
         })
         .await,
         "port 1: cannot attach to nosuch0: there is no such interface"
@@ -66,7 +66,7 @@ async fn ports_are_checked() {
     let nowhere = port(1, Attach::Unix("/nonexistent/p1.sock".into()));
     let text = refusal(SwitchConfig {
         ports: vec![nowhere],
-        ..bare()
+        ..base_config()
     })
     .await;
     assert!(
@@ -76,7 +76,7 @@ async fn ports_are_checked() {
     let closed = port(1, Attach::Inherited(999));
     let text = refusal(SwitchConfig {
         ports: vec![closed],
-        ..bare()
+        ..base_config()
     })
     .await;
     assert!(
@@ -94,7 +94,7 @@ async fn ports_are_checked() {
     assert_eq!(
         refusal(SwitchConfig {
             ports: vec![lossy],
-            ..bare()
+            ..base_config()
         })
         .await,
         "port 1: loss probability 2: expected at least 0 and at most 1 (below 1 for bursts)"
@@ -107,7 +107,7 @@ async fn a_socket_file_in_use_is_kept_and_an_abandoned_one_replaced() {
     let path = dir.path().join("p.sock");
     let config = |path: &PathBuf| SwitchConfig {
         ports: vec![port(1, Attach::Unix(path.clone()))],
-        ..bare()
+        ..base_config()
     };
     let first = Switch::start(config(&path)).await.expect("starts");
     assert!(
@@ -115,9 +115,12 @@ async fn a_socket_file_in_use_is_kept_and_an_abandoned_one_replaced() {
             .await
             .contains("Address already in use")
     );
-    assert!(path.exists(), "the refusal leaves the other's socket alone");
+    assert!(
+        path.exists(),
+        "the refused switch does not remove the socket file in use"
+    );
     first.stop().await.expect("stops");
-    // As a switch that was killed leaves it: the file is there, nobody listens.
+    // A killed switch leaves its socket file, on which no process listens.
     let dead = socket(
         AddressFamily::Unix,
         SockType::SeqPacket,
@@ -133,14 +136,14 @@ async fn a_socket_file_in_use_is_kept_and_an_abandoned_one_replaced() {
     let text = refusal(config(&path)).await;
     assert!(
         text.contains("in use"),
-        "another service's socket is not ours to remove: {text}"
+        "the switch must not remove another service's socket: {text}"
     );
     drop(stream);
     std::fs::remove_file(&path).expect("remove");
     std::fs::write(&path, "data").expect("write");
     assert!(
         refusal(config(&path)).await.contains("in use"),
-        "nor is a file"
+        "nor a file"
     );
     assert_eq!(std::fs::read_to_string(&path).expect("read"), "data");
 }
@@ -153,17 +156,17 @@ async fn program_and_address_are_checked() {
     };
     let text = refusal(SwitchConfig {
         program: Some(garbled),
-        ..bare()
+        ..base_config()
     })
     .await;
     assert!(text.starts_with("P4Info: "), "{text}");
-    let no_json = ProgramFiles {
+    let invalid_json = ProgramFiles {
         json: b"{".to_vec(),
         ..program()
     };
     let text = refusal(SwitchConfig {
-        program: Some(no_json),
-        ..bare()
+        program: Some(invalid_json),
+        ..base_config()
     })
     .await;
     assert!(text.starts_with("program: line 1"), "{text}");
@@ -173,7 +176,7 @@ async fn program_and_address_are_checked() {
     };
     let text = refusal(SwitchConfig {
         program: Some(other),
-        ..bare()
+        ..base_config()
     })
     .await;
     assert!(
@@ -184,7 +187,7 @@ async fn program_and_address_are_checked() {
     let address = taken.local_addr().expect("address");
     let text = refusal(SwitchConfig {
         grpc: address,
-        ..bare()
+        ..base_config()
     })
     .await;
     assert!(

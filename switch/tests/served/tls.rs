@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::served::authority::Authority;
-use crate::served::common::{DEVICE, bare};
+use crate::served::common::{DEVICE, base_config};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use ultima_grpc::tls::{IdentityFiles, ServerTls, TlsError};
 use ultima_p4runtime::v1::CapabilitiesRequest;
@@ -23,7 +23,7 @@ fn write(folder: &Path, name: &str, text: &str) -> PathBuf {
     path
 }
 
-/// The files of a server that this authority vouches for.
+/// A server's files, with a certificate of this authority.
 fn files(folder: &Path, authority: &Authority) -> ServerTls {
     let (cert, key) = authority.sign();
     ServerTls {
@@ -38,7 +38,7 @@ fn files(folder: &Path, authority: &Authority) -> ServerTls {
 async fn start(files: ServerTls) -> Result<Switch, SwitchError> {
     let config = SwitchConfig {
         tls: Some(files),
-        ..bare()
+        ..base_config()
     };
     Switch::start(config).await
 }
@@ -49,7 +49,7 @@ fn endpoint(switch: &Switch, scheme: &str) -> Endpoint {
 
 /// True if a client with this configuration gets an answer.
 async fn is_served(switch: &Switch, tls: ClientTlsConfig) -> bool {
-    let endpoint = endpoint(switch, "https").tls_config(tls).expect("sound");
+    let endpoint = endpoint(switch, "https").tls_config(tls).expect("valid");
     is_answered(endpoint).await
 }
 
@@ -76,12 +76,12 @@ async fn clients_that_trust_the_authority_are_served() {
         "another authority"
     );
     assert!(!is_answered(endpoint(&switch, "http")).await, "without TLS");
-    // And those after it are served still.
+    // Later clients are still served.
     assert!(is_served(&switch, trusted(&authority)).await);
 }
 
 #[tokio::test]
-async fn with_an_authority_for_clients_they_need_its_certificate() {
+async fn clients_need_a_certificate_of_the_configured_authority() {
     let folder = tempfile::tempdir().expect("a folder");
     let (servers, clients) = (Authority::new(), Authority::new());
     let files = ServerTls {
@@ -94,12 +94,18 @@ async fn with_an_authority_for_clients_they_need_its_certificate() {
         trusted(&servers).identity(identity)
     };
     assert!(is_served(&switch, with(clients.sign())).await);
-    assert!(!is_served(&switch, with(servers.sign())).await, "another's");
-    assert!(!is_served(&switch, trusted(&servers)).await, "none");
+    assert!(
+        !is_served(&switch, with(servers.sign())).await,
+        "a certificate of another authority"
+    );
+    assert!(
+        !is_served(&switch, trusted(&servers)).await,
+        "no certificate"
+    );
 }
 
 #[tokio::test]
-async fn files_that_are_none_are_refused_in_one_line() {
+async fn invalid_files_are_refused_with_one_line() {
     let folder = tempfile::tempdir().expect("a folder");
     let authority = Authority::new();
     let good = files(folder.path(), &authority);

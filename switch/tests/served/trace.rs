@@ -11,7 +11,7 @@ use ultima_switch::proto::{Next, PacketTrace as Message, Pattern, TraceRequest};
 use ultima_switch::trace::{Fate, Origin, PacketTrace};
 use ultima_switch::{Attach, Loss, PortConfig, Switch, SwitchConfig, WireConfig};
 
-use crate::served::common::{Bed, DEVICE, TIMEOUT, bare, group, probe};
+use crate::served::common::{DEVICE, TIMEOUT, Testbed, base_config, group, probe};
 
 async fn client(switch: &Switch) -> TraceClient<Channel> {
     let address = format!("http://{}", switch.grpc_addr());
@@ -31,7 +31,7 @@ fn next(port: u32, count: u32) -> TraceRequest {
     }
 }
 
-fn put_in(port: u32, frame: Vec<u8>) -> TraceRequest {
+fn injected(port: u32, frame: Vec<u8>) -> TraceRequest {
     TraceRequest {
         packets: Some(Packets::Frame(frame)),
         ..next(port, 1)
@@ -45,10 +45,13 @@ async fn read(stream: &mut Streaming<Message>) -> Option<PacketTrace> {
     Some(serde_json::from_slice(&message.document).expect("a trace as JSON"))
 }
 
-/// The trace of a frame that is put in.
-async fn trace(bed: &Bed, port: u32, frame: Vec<u8>) -> PacketTrace {
-    let answer = client(&bed.switch).await.packets(put_in(port, frame)).await;
-    let mut stream = answer.expect("it is taken").into_inner();
+/// Injects a frame and returns its trace.
+async fn trace(testbed: &Testbed, port: u32, frame: Vec<u8>) -> PacketTrace {
+    let answer = client(&testbed.switch)
+        .await
+        .packets(injected(port, frame))
+        .await;
+    let mut stream = answer.expect("accepted").into_inner();
     let trace = read(&mut stream).await.expect("a trace");
     assert_eq!(read(&mut stream).await, None, "there is one packet");
     trace
@@ -60,10 +63,10 @@ fn fates(trace: &PacketTrace) -> Vec<(u16, Fate)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_next_packets_with_a_pattern() {
-    let bed = Bed::new(2).await;
-    let mut controller = bed.controller().await;
-    controller.insert(vec![bed.unicast(5, 2).into()]).await;
+async fn the_next_packets_with_a_pattern_are_traced() {
+    let testbed = Testbed::new(2).await;
+    let mut controller = testbed.controller().await;
+    controller.insert(vec![testbed.unicast(5, 2).into()]).await;
     let pattern = Pattern {
         offset: 15,
         value: vec![0, 0, 0, 0xf0],
@@ -77,18 +80,18 @@ async fn the_next_packets_with_a_pattern() {
         packets: Some(Packets::Next(wanted)),
         ..next(1, 2)
     };
-    let answer = client(&bed.switch).await.packets(request).await;
-    let mut stream = answer.expect("it is taken").into_inner();
-    let peer = &bed.peers[&1];
+    let answer = client(&testbed.switch).await.packets(request).await;
+    let mut stream = answer.expect("accepted").into_inner();
+    let peer = &testbed.peers[&1];
     let frames: Vec<_> = [1, 0xf1, 0x0f, 0xf2, 0xf3]
         .map(|number| probe(5, 0, number, 60))
         .into();
     for frame in &frames {
         peer.send(frame);
         assert_eq!(
-            &bed.peers[&2].receive(),
+            &testbed.peers[&2].receive(),
             frame,
-            "all are forwarded as before"
+            "tracing does not affect forwarding"
         );
     }
     for frame in [&frames[1], &frames[3]] {
@@ -102,8 +105,8 @@ async fn the_next_packets_with_a_pattern() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_replica_is_followed_to_its_end() {
-    // Port 1 is sound, port 2 loses all, port 3 holds one frame at a time and takes its time.
+async fn each_replica_is_traced_to_its_fate() {
+    // Port 1 is perfect, port 2 loses all frames, port 3 is slow and queues one frame.
     let lossy = WireConfig {
         loss: vec![Loss::Independent { probability: 1.0 }],
         ..WireConfig::default()
@@ -113,15 +116,16 @@ async fn each_replica_is_followed_to_its_end() {
         queue_packets: Some(1),
         ..WireConfig::default()
     };
-    let bed = Bed::with_wires(bare(), vec![WireConfig::default(), lossy, narrow]).await;
-    let mut controller = bed.controller().await;
+    let testbed =
+        Testbed::with_wires(base_config(), vec![WireConfig::default(), lossy, narrow]).await;
+    let mut controller = testbed.controller().await;
     let replicas = [(1, 10), (2, 20), (3, 30), (3, 31), (3, 32), (9, 40)];
     controller.insert(vec![group(7, &replicas)]).await;
-    let discard = bed.replica(10, "EgressPipe.discard", &[]);
+    let discard = testbed.replica(10, "EgressPipe.discard", &[]);
     controller
-        .insert(vec![discard.into(), bed.flood(5, 7).into()])
+        .insert(vec![discard.into(), testbed.flood(5, 7).into()])
         .await;
-    let trace = trace(&bed, 1, probe(5, 0, 1, 100)).await;
+    let trace = trace(&testbed, 1, probe(5, 0, 1, 100)).await;
     assert!(trace.complete, "{trace}");
     let mut found = fates(&trace);
     let third: Vec<_> = found.extract_if(.., |(port, _)| *port == 3).collect();
@@ -143,7 +147,7 @@ async fn each_replica_is_followed_to_its_end() {
     );
     let rids: Vec<_> = trace.copies.iter().map(|copy| copy.rid).collect();
     assert_eq!(rids, [40, 32, 31, 30, 20, 10]);
-    // Egress runs for each that leaves its queue, that of no port included.
+    // Egress runs for each copy that leaves its queue, and for the copy to a missing port.
     let full = trace
         .copies
         .iter()
@@ -161,9 +165,9 @@ async fn each_replica_is_followed_to_its_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn frames_put_in_are_as_if_they_had_come_in() {
-    let bed = Bed::new(2).await;
-    let mut controller = bed.controller().await;
+async fn injected_frames_are_forwarded_like_received_frames() {
+    let testbed = Testbed::new(2).await;
+    let mut controller = testbed.controller().await;
     let session = clone_session(
         3,
         [Replica {
@@ -173,13 +177,13 @@ async fn frames_put_in_are_as_if_they_had_come_in() {
     )
     .expect("a session");
     controller
-        .insert(vec![bed.unicast(5, 2).into(), session.into()])
+        .insert(vec![testbed.unicast(5, 2).into(), session.into()])
         .await;
     let frame = probe(5, 0, 1, 100);
-    let trace = trace(&bed, 1, frame.clone()).await;
+    let trace = trace(&testbed, 1, frame.clone()).await;
     assert_eq!(fates(&trace), [(2, Fate::Left)]);
-    assert_eq!(bed.peers[&2].receive(), frame);
-    bed.entered(1, 1).await;
+    assert_eq!(testbed.peers[&2].receive(), frame);
+    testbed.until_entered(1, 1).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -188,10 +192,10 @@ async fn a_trace_ends_when_its_time_is_up() {
         rate: Some(1),
         ..WireConfig::default()
     };
-    let bed = Bed::with_wires(bare(), vec![slow]).await;
-    let mut controller = bed.controller().await;
-    controller.insert(vec![bed.unicast(5, 1).into()]).await;
-    let mut client = client(&bed.switch).await;
+    let testbed = Testbed::with_wires(base_config(), vec![slow]).await;
+    let mut controller = testbed.controller().await;
+    controller.insert(vec![testbed.unicast(5, 1).into()]).await;
+    let mut client = client(&testbed.switch).await;
     let short = |request| TraceRequest {
         time_limit_ms: 50,
         ..request
@@ -200,13 +204,17 @@ async fn a_trace_ends_when_its_time_is_up() {
     let mut stream = client
         .packets(short(next(1, 1)))
         .await
-        .expect("taken")
+        .expect("accepted")
         .into_inner();
     assert_eq!(read(&mut stream).await, None);
-    // It enters, and does not get far.
-    let request = short(put_in(1, probe(5, 0, 1, 100)));
-    let mut stream = client.packets(request).await.expect("taken").into_inner();
-    let trace = read(&mut stream).await.expect("what is known of it");
+    // The frame enters, but does not leave in time.
+    let request = short(injected(1, probe(5, 0, 1, 100)));
+    let mut stream = client
+        .packets(request)
+        .await
+        .expect("accepted")
+        .into_inner();
+    let trace = read(&mut stream).await.expect("an incomplete trace");
     assert!(!trace.complete);
     assert_eq!(fates(&trace), [(1, Fate::UnderWay)]);
     assert!(
@@ -219,8 +227,8 @@ async fn a_trace_ends_when_its_time_is_up() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn invalid_requests_are_rejected() {
-    let bed = Bed::new(2).await;
-    let mut client_of = client(&bed.switch).await;
+    let testbed = Testbed::new(2).await;
+    let mut client_of = client(&testbed.switch).await;
     let mut refused = async |request: TraceRequest| {
         let status = client_of.packets(request).await.expect_err("refused");
         (status.code(), status.message().to_owned())
@@ -238,11 +246,11 @@ async fn invalid_requests_are_rejected() {
     assert_eq!(refused(other).await.0, Code::NotFound);
     assert_eq!(refused(next(1, 10_001)).await.0, Code::InvalidArgument);
     assert_eq!(
-        refused(put_in(1, Vec::new())).await.0,
+        refused(injected(1, Vec::new())).await.0,
         Code::InvalidArgument
     );
     assert_eq!(
-        refused(put_in(1, vec![0; 70_000])).await.0,
+        refused(injected(1, vec![0; 70_000])).await.0,
         Code::InvalidArgument
     );
     let long = TraceRequest {
@@ -278,7 +286,7 @@ async fn invalid_requests_are_rejected() {
     };
     let config = SwitchConfig {
         ports: vec![port],
-        ..bare()
+        ..base_config()
     };
     let switch = Switch::start(config).await.expect("it starts");
     let status = client(&switch)
@@ -290,25 +298,25 @@ async fn invalid_requests_are_rejected() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn clients_that_leave_make_room() {
-    let bed = Bed::new(1).await;
-    let mut client = client(&bed.switch).await;
+async fn closed_streams_make_room_for_new_streams() {
+    let testbed = Testbed::new(1).await;
+    let mut client = client(&testbed.switch).await;
     let mut streams = Vec::new();
     for _ in 0..16 {
-        streams.push(client.packets(next(1, 1)).await.expect("there is room"));
+        streams.push(client.packets(next(1, 1)).await.expect("accepted"));
     }
     let status = client.packets(next(1, 1)).await.expect_err("one too many");
     assert_eq!(status.code(), Code::ResourceExhausted);
-    // Another client gets a place of this one.
-    let mut other = self::client(&bed.switch).await;
-    other.packets(next(1, 1)).await.expect("a place");
+    // The switch ends this client's oldest trace in favour of another client.
+    let mut other = self::client(&testbed.switch).await;
+    other.packets(next(1, 1)).await.expect("accepted");
     let ended = streams[0].get_mut().message().await;
     assert_eq!(
         ended.expect_err("the oldest").code(),
         Code::ResourceExhausted
     );
     drop(streams);
-    // The server hears of it in its own time.
+    // The server detects closed streams with a delay.
     let again = async {
         while client.packets(next(1, 1)).await.is_err() {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -316,5 +324,5 @@ async fn clients_that_leave_make_room() {
     };
     tokio::time::timeout(TIMEOUT, again)
         .await
-        .expect("room again");
+        .expect("a closed stream makes room");
 }

@@ -1,6 +1,6 @@
 //! The traffic manager's settings over gRPC, while packets flow.
 
-use crate::served::common::{Bed, DEVICE, accounted, bare, number, packets, probe};
+use crate::served::common::{DEVICE, Testbed, accounted, base_config, number, packets, probe};
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 use ultima_p4runtime::replication::{Replica, clone_session};
@@ -13,8 +13,8 @@ use ultima_switch::{EcnThreshold, SwitchConfig, WireConfig};
 const A: u64 = 0x0200_0000_0001;
 const B: u64 = 0x0200_0000_0002;
 
-async fn client(bed: &Bed) -> TrafficManagerClient<Channel> {
-    let address = format!("http://{}", bed.switch.grpc_addr());
+async fn client(testbed: &Testbed) -> TrafficManagerClient<Channel> {
+    let address = format!("http://{}", testbed.switch.grpc_addr());
     let client = TrafficManagerClient::connect(address).await;
     client.expect("connects")
 }
@@ -61,8 +61,9 @@ fn configs(ports: Vec<PortSettings>) -> Vec<(u32, WireConfig)> {
 #[tokio::test]
 async fn settings_are_read_and_changed_by_name() {
     let slow = wire("rate=1M,delay=3ms,loss=0.01:8");
-    let bed = Bed::with_wires(bare(), vec![slow.clone(), WireConfig::default()]).await;
-    let mut client = client(&bed).await;
+    let testbed =
+        Testbed::with_wires(base_config(), vec![slow.clone(), WireConfig::default()]).await;
+    let mut client = client(&testbed).await;
     assert_eq!(
         get(&mut client).await,
         [(1, slow), (2, WireConfig::default())]
@@ -76,7 +77,7 @@ async fn settings_are_read_and_changed_by_name() {
     assert_eq!(now, [(1, first), (2, second)]);
     assert_eq!(get(&mut client).await, now);
 
-    // Without ports: everywhere.
+    // A change without ports applies to all ports.
     let perfect = WireConfig::default();
     let clear = change(&[], &perfect.to_string());
     set(&mut client, vec![clear]).await.expect("set");
@@ -85,11 +86,11 @@ async fn settings_are_read_and_changed_by_name() {
 
 #[tokio::test]
 async fn invalid_settings_change_nothing() {
-    let bed = Bed::new(2).await;
-    let mut client = client(&bed).await;
+    let testbed = Testbed::new(2).await;
+    let mut client = client(&testbed).await;
     let before = get(&mut client).await;
     let port_1 = change(&[1], "rate=1M,delay=1m");
-    for (wrong, code, said) in [
+    for (wrong, code, text) in [
         (
             change(&[3], "rate=1M"),
             Code::NotFound,
@@ -110,7 +111,7 @@ async fn invalid_settings_change_nothing() {
             Code::InvalidArgument,
             "changes[1].settings: ``: expected",
         ),
-        // Possible, but not together with the delay that the change before it set.
+        // Valid, but not with the delay that the change before it sets.
         (
             change(&[1], "rate=100G"),
             Code::InvalidArgument,
@@ -120,43 +121,44 @@ async fn invalid_settings_change_nothing() {
         let error = set(&mut client, vec![port_1.clone(), wrong]).await;
         let error = error.expect_err("refused");
         assert_eq!(error.code(), code);
-        assert!(error.message().starts_with(said), "{}", error.message());
+        assert!(error.message().starts_with(text), "{}", error.message());
         assert_eq!(get(&mut client).await, before);
     }
-    let endless = vec![change(&[], "delay=1m"); 3000];
-    let error = set(&mut client, endless).await.expect_err("refused");
+    let too_many = vec![change(&[], "delay=1m"); 3000];
+    let error = set(&mut client, too_many).await.expect_err("refused");
     assert!(error.message().starts_with("more than 4096 changes"));
     assert_eq!(get(&mut client).await, before);
-    let elsewhere = SetSettingsRequest {
+    let other_device = SetSettingsRequest {
         device_id: DEVICE + 1,
         changes: vec![port_1],
     };
-    let error = client.set(elsewhere).await.expect_err("refused");
+    let error = client.set(other_device).await.expect_err("refused");
     assert_eq!(error.code(), Code::NotFound);
 }
 
 #[tokio::test]
-async fn a_wire_that_stands_still_is_set_free() {
-    let crawl = WireConfig {
+async fn a_new_rate_applies_to_queued_frames() {
+    let slow = WireConfig {
         rate: Some(1),
         queue_bytes: 1000,
         ..WireConfig::default()
     };
-    let bed = Bed::with_wires(bare(), vec![WireConfig::default(), crawl]).await;
-    bed.controller()
+    let testbed = Testbed::with_wires(base_config(), vec![WireConfig::default(), slow]).await;
+    testbed
+        .controller()
         .await
-        .insert(vec![bed.unicast(A, 2).into()])
+        .insert(vec![testbed.unicast(A, 2).into()])
         .await;
-    let mut client = client(&bed).await;
-    bed.peers[&1].send(&probe(A, 0, 0, 100));
-    bed.occupied(2).await;
+    let mut client = client(&testbed).await;
+    testbed.peers[&1].send(&probe(A, 0, 0, 100));
+    testbed.until_in_flight(2).await;
     for n in 1..20 {
-        bed.peers[&1].send(&probe(A, 0, n, 100));
+        testbed.peers[&1].send(&probe(A, 0, n, 100));
     }
-    bed.entered(1, 20).await;
-    let port = bed.port(2).await;
+    testbed.until_entered(1, 20).await;
+    let port = testbed.port(2).await;
     assert_eq!(accounted(&port), (0, 20));
-    // One is on the wire for 800 s, ten wait for it, the queue had no room for the rest.
+    // One frame is on the wire for 800 s, ten are queued, and the queue dropped the rest.
     assert_eq!(packets(&port.drops.clone().expect("drops").queue), 9);
     assert_eq!(packets(&port.in_flight), 1);
     let queue = &port.queues[0];
@@ -165,9 +167,9 @@ async fn a_wire_that_stands_still_is_set_free() {
     let changes = vec![change(&[2], "rate=none")];
     set(&mut client, changes).await.expect("set");
     for n in 0..11 {
-        assert_eq!(number(&bed.peers[&2].receive()), n);
+        assert_eq!(number(&testbed.peers[&2].receive()), n);
     }
-    let port = bed.settled(2, 20).await;
+    let port = testbed.until_drained(2, 20).await;
     assert_eq!(packets(&port.left), 11);
     assert!(port.queues.is_empty());
 }
@@ -179,29 +181,30 @@ async fn marks_are_counted() {
         ecn: Some(EcnThreshold::Packets(2)),
         ..WireConfig::default()
     };
-    let bed = Bed::with_wires(bare(), vec![WireConfig::default(), busy]).await;
-    bed.controller()
+    let testbed = Testbed::with_wires(base_config(), vec![WireConfig::default(), busy]).await;
+    testbed
+        .controller()
         .await
-        .insert(vec![bed.unicast(A, 2).into()])
+        .insert(vec![testbed.unicast(A, 2).into()])
         .await;
-    let mut client = client(&bed).await;
-    // IPv6 whose transport is capable of ECN.
+    let mut client = client(&testbed).await;
+    // An IPv6 packet with an ECN-capable transport.
     let mut frame = probe(A, 0, 0, 100);
     frame[12..16].copy_from_slice(&[0x86, 0xdd, 0x60, 0x20]);
-    bed.peers[&1].send(&frame);
-    bed.occupied(2).await;
+    testbed.peers[&1].send(&frame);
+    testbed.until_in_flight(2).await;
     for _ in 1..6 {
-        bed.peers[&1].send(&frame);
+        testbed.peers[&1].send(&frame);
     }
-    bed.entered(1, 6).await;
+    testbed.until_entered(1, 6).await;
     let changes = vec![change(&[2], "rate=none")];
     set(&mut client, changes).await.expect("set");
-    // The first is on the wire; those after it found 0, 1, 2, 3 and 4 in the queue.
+    // The first frame is on the wire. The next five found 0, 1, 2, 3 and 4 frames in the queue.
     let marks: Vec<bool> = (0..6)
-        .map(|_| bed.peers[&2].receive()[15] & 0x30 == 0x30)
+        .map(|_| testbed.peers[&2].receive()[15] & 0x30 == 0x30)
         .collect();
     assert_eq!(marks, [false, false, false, false, true, true]);
-    let port = bed.settled(2, 6).await;
+    let port = testbed.until_drained(2, 6).await;
     assert_eq!((packets(&port.marked), packets(&port.left)), (2, 6));
     assert_eq!(port.marked.expect("marked").bytes, 200);
 }
@@ -211,9 +214,9 @@ async fn a_clone_session_whose_class_has_no_queue_is_rejected() {
     for (priority_queues, expected) in [(1, Some(0)), (5, Some(4)), (6, None)] {
         let config = SwitchConfig {
             priority_queues,
-            ..bare()
+            ..base_config()
         };
-        let bed = Bed::with_wires(config, vec![WireConfig::default(); 2]).await;
+        let testbed = Testbed::with_wires(config, vec![WireConfig::default(); 2]).await;
         let replica = Replica {
             port: 2,
             instance: 7,
@@ -222,7 +225,7 @@ async fn a_clone_session_whose_class_has_no_queue_is_rejected() {
             class_of_service: 5,
             ..clone_session(3, [replica]).expect("a session")
         };
-        let mut controller = bed.controller().await;
+        let mut controller = testbed.controller().await;
         let written = controller.write(vec![Update::insert(session)]).await;
         let Some(most) = expected else {
             written.expect("written");
@@ -238,15 +241,15 @@ async fn a_clone_session_whose_class_has_no_queue_is_rejected() {
 
 #[tokio::test]
 async fn a_clone_of_a_higher_class_overtakes_in_the_queue() {
-    let crawl = WireConfig {
+    let slow = WireConfig {
         rate: Some(1),
         ..WireConfig::default()
     };
-    let bed = Bed::with_wires(bare(), vec![WireConfig::default(), crawl]).await;
-    let mut controller = bed.controller().await;
-    controller.insert(vec![bed.unicast(A, 2).into()]).await;
-    bed.peers[&1].send(&probe(A, 0, 0, 100));
-    bed.occupied(2).await;
+    let testbed = Testbed::with_wires(base_config(), vec![WireConfig::default(), slow]).await;
+    let mut controller = testbed.controller().await;
+    controller.insert(vec![testbed.unicast(A, 2).into()]).await;
+    testbed.peers[&1].send(&probe(A, 0, 0, 100));
+    testbed.until_in_flight(2).await;
     // From here on each frame is cloned to the same port, in class 5 and for another destination.
     let replica = Replica {
         port: 2,
@@ -256,29 +259,35 @@ async fn a_clone_of_a_higher_class_overtakes_in_the_queue() {
         class_of_service: 5,
         ..clone_session(3, [replica]).expect("a session")
     };
-    let acl = bed.names.table("IngressPipe.acl").expect("table").entry();
+    let acl = testbed
+        .names
+        .table("IngressPipe.acl")
+        .expect("table")
+        .entry();
     let mirror = acl
         .range("hdr.ethernet.type", 0x88b5u16, 0x88b5u16)
         .expect("key")
         .priority(1)
         .action("IngressPipe.mirror", &[("session", 3u32.into())])
         .expect("action");
-    let readdress = bed.replica(7, "EgressPipe.readdress", &[("dst", B.into())]);
+    let readdress = testbed.replica(7, "EgressPipe.readdress", &[("dst", B.into())]);
     let mirror = mirror.build().expect("entry").into();
     controller
         .insert(vec![session.into(), mirror, readdress.into()])
         .await;
     for n in 1..4 {
-        bed.peers[&1].send(&probe(A, 0, n, 100));
+        testbed.peers[&1].send(&probe(A, 0, n, 100));
     }
-    bed.entered(1, 4).await;
-    let queues = bed.port(2).await.queues;
+    testbed.until_entered(1, 4).await;
+    let queues = testbed.port(2).await.queues;
     let queues = queues.iter().map(|queue| (queue.priority, queue.packets));
     assert_eq!(queues.collect::<Vec<_>>(), [(5, 3), (0, 3)]);
     let changes = vec![change(&[2], "rate=none")];
-    set(&mut client(&bed).await, changes).await.expect("set");
+    set(&mut client(&testbed).await, changes)
+        .await
+        .expect("set");
     let order: Vec<(u8, u32)> = (0..7)
-        .map(|_| bed.peers[&2].receive())
+        .map(|_| testbed.peers[&2].receive())
         .map(|frame| (frame[5], number(&frame)))
         .collect();
     let expected = [(1, 0), (2, 1), (2, 2), (2, 3), (1, 1), (1, 2), (1, 3)];

@@ -18,11 +18,11 @@ pub fn without_a_group(scene: Scene<'_>) -> Scenario {
         .multicast(scene, left, 2, &left.gather(2, b"data"))
 }
 
-/// Every rank of a job multicasts, and one rank has no address on the switch. Its own copy is still dropped as such, and its
-/// unicast arrives.
+/// Every rank of a job multicasts, and one rank has no address on the switch. The switch still drops this rank's own copy as
+/// such, and delivers unicast to it.
 pub fn to_an_unknown_rank(scene: Scene<'_>, job: &Job, unknown: u16) -> Scenario {
     job.ranks().filter(|rank| *rank != unknown).fold(
-        Scenario::new("copies for a rank that the switch doesn't know").multicast(
+        Scenario::new("copies for a rank that the switch does not know").multicast(
             scene,
             job,
             unknown,

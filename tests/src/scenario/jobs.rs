@@ -10,8 +10,8 @@ use crate::generator::Datagram;
 pub(super) fn scenarios(scene: Scene<'_>) -> Vec<Scenario> {
     vec![
         taking_turns(scene),
-        any_group_is_the_own(scene),
-        crossing(scene),
+        any_group_address(scene),
+        to_the_other_job(scene),
     ]
 }
 
@@ -32,8 +32,8 @@ fn taking_turns(scene: Scene<'_>) -> Scenario {
         .multicast(scene, right, 1, &right.gather(1, b"right"))
 }
 
-/// A member's multicast goes to its job's group, whatever group it is addressed to.
-fn any_group_is_the_own(scene: Scene<'_>) -> Scenario {
+/// A member's multicast goes to its job's group, independent of the destination address.
+fn any_group_address(scene: Scene<'_>) -> Scenario {
     let Scene { left, right, .. } = scene;
     let groups = [
         right.group_address,
@@ -57,8 +57,8 @@ fn any_group_is_the_own(scene: Scene<'_>) -> Scenario {
     )
 }
 
-/// The switch rejects packets of one job's member in the name of the other job, or to the other job's member.
-fn crossing(scene: Scene<'_>) -> Scenario {
+/// The switch rejects a member's packets with the number of the other job, or to the other job's members.
+fn to_the_other_job(scene: Scene<'_>) -> Scenario {
     let Scene { left, right, .. } = scene;
     let (third, fourth) = (left.host_of(3), right.host_of(1));
     let as_other = left

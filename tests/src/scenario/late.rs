@@ -1,4 +1,4 @@
-//! Late packets, and packets with little time left.
+//! Late packets, and packets with a small budget.
 
 use ultima_p4::names::counter;
 use ultima_wire::{Header, Key, Kind, Sealer, SwitchFlags, Ticks};
@@ -12,12 +12,12 @@ const LONG: u32 = 1 << 29;
 
 pub(super) fn scenarios(scene: Scene<'_>) -> Vec<Scenario> {
     vec![
-        data_is_cut(scene),
+        data_is_trimmed(scene),
         sealed_data_keeps_its_tag(scene),
-        nothing_to_cut(scene),
-        lost_before(scene),
+        nothing_to_trim(scene),
+        trimmed_before(scene),
         flagged_as_trimmed(scene),
-        flags_stay(scene),
+        flags_are_kept(scene),
         other_kinds(scene),
         enough_time(scene),
     ]
@@ -117,7 +117,7 @@ fn both(job: &Job, budget: u32, data: &[u8]) -> [Datagram; 2] {
     })
 }
 
-fn data_is_cut(scene: Scene<'_>) -> Scenario {
+fn data_is_trimmed(scene: Scene<'_>) -> Scenario {
     [1, 4, 1384, 8919].into_iter().fold(
         Scenario::new("late data loses its payload"),
         |scenario, length| scenario.late(scene, both(scene.left, 0, &vec![7; length]), late),
@@ -147,18 +147,18 @@ fn sealed_data_keeps_its_tag(scene: Scene<'_>) -> Scenario {
 }
 
 /// A packet without values gets the flag only, and keeps its checksum.
-fn nothing_to_cut(scene: Scene<'_>) -> Scenario {
+fn nothing_to_trim(scene: Scene<'_>) -> Scenario {
     let [_, gather] = both(scene.left, 0, b"");
     Scenario::new("late data without a payload").late_without_values(scene, &gather)
 }
 
 /// A packet that an earlier switch trimmed is not late at this one.
-fn lost_before(scene: Scene<'_>) -> Scenario {
+fn trimmed_before(scene: Scene<'_>) -> Scenario {
     let [_, gather] = both(scene.left, 0, b"");
-    Scenario::new("data cut before").multicast(scene, scene.left, 2, &gather.cut(|_| ()))
+    Scenario::new("data trimmed before").multicast(scene, scene.left, 2, &gather.cut(|_| ()))
 }
 
-/// The flag of a trimmed packet counts, whatever payload the packet has.
+/// The flag marks a packet as trimmed, even if the packet has a payload.
 fn flagged_as_trimmed(scene: Scene<'_>) -> Scenario {
     let [_, gather] = both(scene.left, 0, b"data");
     let (mut header, _) = Header::parse(&gather.payload).expect("an Ultima packet");
@@ -168,7 +168,7 @@ fn flagged_as_trimmed(scene: Scene<'_>) -> Scenario {
 }
 
 /// A switch keeps the flags and the hops of earlier switches.
-fn flags_stay(scene: Scene<'_>) -> Scenario {
+fn flags_are_kept(scene: Scene<'_>) -> Scenario {
     let job = scene.left;
     let header = Header {
         switch_flags: SwitchFlags {
@@ -180,7 +180,7 @@ fn flags_stay(scene: Scene<'_>) -> Scenario {
         ..job.header(Kind::Gather, 2, 2)
     };
     let sent = job.gather(2, b"").with_header(&header);
-    Scenario::new("flags of switches before").multicast(scene, job, 2, &sent)
+    Scenario::new("flags of earlier switches").multicast(scene, job, 2, &sent)
 }
 
 /// Packets of other kinds carry no slots and are never late.
@@ -189,7 +189,7 @@ fn other_kinds(scene: Scene<'_>) -> Scenario {
     [Kind::Feedback, Kind::Report, Kind::Control]
         .into_iter()
         .fold(
-            Scenario::new("what is no data is never late"),
+            Scenario::new("packets without data are never late"),
             |scenario, kind| {
                 let sent = job
                     .multicast(kind, 2, b"data")
@@ -202,7 +202,7 @@ fn other_kinds(scene: Scene<'_>) -> Scenario {
 fn enough_time(scene: Scene<'_>) -> Scenario {
     let job = scene.left;
     let [scatter, gather] = both(job, LONG, b"data");
-    Scenario::new("time enough")
+    Scenario::new("a sufficient budget")
         .unicast(scene, job, 2, 0, &scatter)
         .multicast(scene, job, 2, &gather)
 }

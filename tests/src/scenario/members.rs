@@ -21,9 +21,9 @@ pub(super) fn scenarios(scene: Scene<'_>) -> Vec<Scenario> {
         tagged(scene, left),
         payload_lengths(scene, left),
         no_checksum(scene, left),
-        checksum_that_becomes_zero(scene, left),
-        corruption_stays_visible(scene, left),
-        other_headers_stay(scene, left),
+        zero_checksum(scene, left),
+        corruption_is_kept(scene, left),
+        any_ttl(scene, left),
     ]
 }
 
@@ -57,7 +57,7 @@ fn tagged(scene: Scene<'_>, job: &Job) -> Scenario {
     let mut header = job.header(Kind::Gather, 3, 3);
     header.seal(&mut Sealer::new(&Key(*b"the job's secret")), b"data");
     let sent = job.gather(3, b"data").with_header(&header);
-    Scenario::new("a tag goes through untouched").multicast(scene, job, 3, &sent)
+    Scenario::new("a tag is unchanged").multicast(scene, job, 3, &sent)
 }
 
 /// Payloads from no byte to a jumbo frame, with odd lengths.
@@ -85,7 +85,7 @@ fn no_checksum(scene: Scene<'_>, job: &Job) -> Scenario {
 }
 
 /// A checksum that a copy's new address makes 0 is sent as 0xFFFF (RFC 768), and 0xFFFF is updated like any other.
-fn checksum_that_becomes_zero(scene: Scene<'_>, job: &Job) -> Scenario {
+fn zero_checksum(scene: Scene<'_>, job: &Job) -> Scenario {
     let header = Header {
         // Longer than any time in this switch's queue.
         path_queue: Ticks::MAX,
@@ -110,10 +110,10 @@ fn checksum_that_becomes_zero(scene: Scene<'_>, job: &Job) -> Scenario {
 }
 
 /// The switch updates the checksum (RFC 1624), so that a wrong one stays wrong by the same amount.
-fn corruption_stays_visible(scene: Scene<'_>, job: &Job) -> Scenario {
+fn corruption_is_kept(scene: Scene<'_>, job: &Job) -> Scenario {
     let errors = [1, 0x0100, 0x8000, 0xfffe];
     errors.into_iter().fold(
-        Scenario::new("corruption stays visible"),
+        Scenario::new("a wrong checksum stays wrong"),
         |scenario, error| {
             let corrupt = |sent| Datagram {
                 checksum: UdpChecksum::OffBy(error),
@@ -136,8 +136,8 @@ fn corruption_stays_visible(scene: Scene<'_>, job: &Job) -> Scenario {
     )
 }
 
-/// The sender may choose the TTL, its port, and the destination MAC address.
-fn other_headers_stay(scene: Scene<'_>, job: &Job) -> Scenario {
+/// The sender may choose the TTL.
+fn any_ttl(scene: Scene<'_>, job: &Job) -> Scenario {
     [2, 3, 64, 255]
         .into_iter()
         .fold(Scenario::new("any TTL over 1"), |scenario, ttl| {

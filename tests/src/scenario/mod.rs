@@ -61,7 +61,7 @@ pub struct Scene<'a> {
     pub right: &'a Job,
 }
 
-/// The scenarios that show that a switch works after a change: those of members in a quick run, all in a full run.
+/// The scenarios that check a switch after a change: those of members in a quick run, all in a full run.
 pub fn recheck(scene: Scene<'_>) -> Vec<Scenario> {
     match full() {
         true => star(scene),
@@ -220,7 +220,7 @@ impl Scenario {
             .count(counter::REJECTED, job, 1, bytes)
     }
 
-    /// A frame that is not Ultima's reaches another host.
+    /// A frame that is not Ultima's arrives at another host.
     fn forwarded(self, scene: Scene<'_>, from: HostId, to: HostId, sent: &Ipv4) -> Self {
         let arrives = sent.forwarded(scene.fabric.host(to).mac).emit();
         self.step(from, sent.emit(), vec![(to, arrives)])

@@ -22,9 +22,9 @@ pub(super) fn scenarios(scene: Scene<'_>) -> Vec<Scenario> {
         between_all_hosts(scene),
         udp(scene),
         tcp_and_icmp(scene),
-        nearly_ultima(scene),
+        almost_ultima(scene),
         jumbo(scene),
-        end_of_the_way(scene),
+        no_route(scene),
         not_ipv4(scene),
         options(scene),
         bad_header(scene),
@@ -111,7 +111,7 @@ fn tcp_and_icmp(scene: Scene<'_>) -> Scenario {
         .expect("room is made above")
         .set_checksum(checksum);
 
-    Scenario::new("TCP, ICMP and what no one knows")
+    Scenario::new("TCP, ICMP and unknown protocols")
         .forwarded(scene, FROM, TO, &carry(IpNextHeaderProtocols::Tcp, segment))
         .forwarded(
             scene,
@@ -134,7 +134,7 @@ fn tcp_and_icmp(scene: Scene<'_>) -> Scenario {
 }
 
 /// A packet with another version or magic, or not over UDP, is plain traffic.
-fn nearly_ultima(scene: Scene<'_>) -> Scenario {
+fn almost_ultima(scene: Scene<'_>) -> Scenario {
     let sent = scene.left.scatter(2, 0, b"data");
     let with_byte = |at: usize, value: u8| {
         let mut changed = sent.clone();
@@ -171,16 +171,16 @@ fn jumbo(scene: Scene<'_>) -> Scenario {
 }
 
 /// Packets without a route or without time to live.
-fn end_of_the_way(scene: Scene<'_>) -> Scenario {
+fn no_route(scene: Scene<'_>) -> Scenario {
     let sent = datagram(scene, b"question").packet();
-    let nowhere = [
+    let destinations = [
         Ipv4Addr::new(10, 0, 0, 99),
         Ipv4Addr::new(192, 0, 2, 1),
         Ipv4Addr::new(224, 0, 0, 251),
         Ipv4Addr::BROADCAST,
         Ipv4Addr::UNSPECIFIED,
     ];
-    let scenario = nowhere.into_iter().fold(
+    let scenario = destinations.into_iter().fold(
         Scenario::new("no route, no time to live"),
         |scenario, dst| {
             scenario.unrouted(
@@ -291,20 +291,20 @@ fn bad_header(scene: Scene<'_>) -> Scenario {
         })
 }
 
-/// The switch answers for every host of the fabric, and never floods.
+/// The switch answers requests for every host of the fabric, and never floods.
 fn arp(scene: Scene<'_>) -> Scenario {
     let fabric = scene.fabric;
-    let asking = fabric.host(FROM);
+    let requester = fabric.host(FROM);
     let mut scenario = Scenario::new("ARP");
-    for host in fabric.hosts.iter().filter(|host| host.ip != asking.ip) {
-        let request = Arp::request(asking.mac, asking.ip, host.ip);
+    for host in fabric.hosts.iter().filter(|host| host.ip != requester.ip) {
+        let request = Arp::request(requester.mac, requester.ip, host.ip);
         scenario = scenario.step(
             FROM,
             request.emit(),
             vec![(FROM, request.reply(host.mac).emit())],
         );
     }
-    let known = Arp::request(asking.mac, asking.ip, fabric.host(TO).ip);
+    let known = Arp::request(requester.mac, requester.ip, fabric.host(TO).ip);
     let unicast = Arp {
         dst_mac: fabric.host(TO).mac,
         ..known.clone()
@@ -322,7 +322,7 @@ fn arp(scene: Scene<'_>) -> Scenario {
         },
         // A gratuitous request, a probe for a free address, and an answer.
         Arp {
-            target_ip: asking.ip,
+            target_ip: requester.ip,
             ..known.clone()
         },
         Arp {

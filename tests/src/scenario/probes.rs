@@ -12,13 +12,13 @@ use crate::job::Job;
 pub(super) fn scenarios(scene: Scene<'_>) -> Vec<Scenario> {
     vec![
         from_each_rank(scene),
-        to_anybody(scene),
+        to_any_destination(scene),
         of_another_operation(scene),
         refused(scene),
     ]
 }
 
-/// The answer to a probe, in the name of its destination, with the report in its payload.
+/// The answer to a probe: from the probe's destination, with the report in its payload.
 pub(super) fn answer(job: &Job, sent: &Datagram, source: u16, report: &Report) -> Datagram {
     let (header, room) = Header::parse(&sent.payload).expect("an Ultima packet");
     let header = Header {
@@ -51,7 +51,7 @@ impl Scenario {
     }
 
     /// A rank sends a packet three times to another in a new operation, and then the other sends a probe.
-    fn sent_and_asked(self, scene: Scene<'_>, source: u16, owner: u16, bucket: u16) -> Self {
+    fn sent_and_probed(self, scene: Scene<'_>, source: u16, owner: u16, bucket: u16) -> Self {
         let job = scene.left;
         let of = |sent: Datagram| {
             let (header, _) = Header::parse(&sent.payload).expect("an Ultima packet");
@@ -75,48 +75,48 @@ impl Scenario {
     }
 }
 
-/// Each rank probes an operation of its own, so that other packets do not count.
+/// Each rank probes its own operation, in which other packets do not count.
 fn from_each_rank(scene: Scene<'_>) -> Scenario {
     let left = scene.left;
     left.ranks().fold(
-        Scenario::new("each rank asks what its port was sent"),
+        Scenario::new("each rank probes the packets sent to its port"),
         |scenario, owner| {
             let source = (owner + 2) % 4;
-            // A newer operation than any before.
-            scenario.sent_and_asked(scene, source, owner, 0xff00 + owner)
+            // This operation is newer than all earlier ones.
+            scenario.sent_and_probed(scene, source, owner, 0xff00 + owner)
         },
     )
 }
 
-/// The first switch answers, whatever the destination.
-fn to_anybody(scene: Scene<'_>) -> Scenario {
+/// The first switch answers, independent of the destination.
+fn to_any_destination(scene: Scene<'_>) -> Scenario {
     let job = scene.left;
-    let everybody = [
+    let destinations = [
         SocketAddrV4::new(job.group_address, ultima_wire::UDP_PORT),
         scene.right.members[1].address,
         "192.0.2.1:9".parse().expect("an address"),
     ];
-    everybody.into_iter().enumerate().fold(
+    destinations.into_iter().enumerate().fold(
         Scenario::new("PROBEs to all addresses, with more room than needed"),
         |scenario, (more, dst)| {
             let sent = Datagram {
                 dst,
-                ..unheard_of(job.probe(2, more))
+                ..of_an_unknown_operation(job.probe(2, more))
             };
-            scenario.answered(scene, 2, &sent, &nothing_known(scene, 2))
+            scenario.answered(scene, 2, &sent, &unknown(scene, 2))
         },
     )
 }
 
 fn of_another_operation(scene: Scene<'_>) -> Scenario {
-    let sent = unheard_of(scene.left.probe(3, 12));
+    let sent = of_an_unknown_operation(scene.left.probe(3, 12));
     Scenario::new("an operation that the switch has not seen")
         .unicast(scene, scene.left, 2, 3, &scene.left.scatter(2, 3, b"data"))
-        .answered(scene, 3, &sent, &nothing_known(scene, 3))
+        .answered(scene, 3, &sent, &unknown(scene, 3))
 }
 
 /// A probe of an operation without packets.
-fn unheard_of(probe: Datagram) -> Datagram {
+fn of_an_unknown_operation(probe: Datagram) -> Datagram {
     let (header, _) = Header::parse(&probe.payload).expect("an Ultima packet");
     probe.with_header(&Header {
         step: 0xdead_beef,
@@ -124,14 +124,14 @@ fn unheard_of(probe: Datagram) -> Datagram {
     })
 }
 
-fn nothing_known(scene: Scene<'_>, rank: u16) -> Report {
+fn unknown(scene: Scene<'_>, rank: u16) -> Report {
     Report {
         port: scene.fabric.host(scene.left.host_of(rank)).port,
         ..Report::default()
     }
 }
 
-/// A probe without room for the report, one with a tag, which an answer would break, and one in another rank's name.
+/// A probe without room for the report, one with a tag, which an answer would invalidate, and one with another rank.
 fn refused(scene: Scene<'_>) -> Scenario {
     let job = scene.left;
     let genuine = job.probe(2, 0);

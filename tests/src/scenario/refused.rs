@@ -17,8 +17,8 @@ pub(super) fn scenarios(scene: Scene<'_>) -> Vec<Scenario> {
         wrong_header(scene),
         unknown_job(scene),
         wrong_source_address(scene),
-        no_member(scene),
-        lengths_that_lie(scene),
+        not_to_a_member(scene),
+        wrong_lengths(scene),
         fragments(scene),
         fragments_that_hide_ultima(scene),
         fragments_of_others(scene),
@@ -36,17 +36,17 @@ fn genuine(scene: Scene<'_>) -> [Datagram; 2] {
 
 fn admitted(scene: Scene<'_>) -> Scenario {
     let [scatter, gather] = genuine(scene);
-    Scenario::new("what the forged packets are made from is admitted")
+    Scenario::new("the packets are admitted before they are forged")
         .unicast(scene, scene.left, 2, 0, &scatter)
         .multicast(scene, scene.left, 2, &gather)
 }
 
 fn wrong_port(scene: Scene<'_>) -> Scenario {
-    let elsewhere = scene
+    let other_hosts = scene
         .fabric
         .host_ids()
         .filter(|host| *host != scene.left.host_of(2));
-    elsewhere.fold(Scenario::new("wrong ingress port"), |scenario, host| {
+    other_hosts.fold(Scenario::new("wrong ingress port"), |scenario, host| {
         genuine(scene).into_iter().fold(scenario, |scenario, sent| {
             scenario.rejected(host, sent.emit(), scene.left.counter)
         })
@@ -127,7 +127,7 @@ fn wrong_source_address(scene: Scene<'_>) -> Scenario {
 }
 
 /// Unicast to a host without a rank, to no host, and to a wrong port of a member's host.
-fn no_member(scene: Scene<'_>) -> Scenario {
+fn not_to_a_member(scene: Scene<'_>) -> Scenario {
     let left = scene.left;
     let [scatter, _] = genuine(scene);
     let member = left.members[0].address;
@@ -150,9 +150,9 @@ fn no_member(scene: Scene<'_>) -> Scenario {
 }
 
 /// The length of UDP is larger or smaller than that of IPv4.
-fn lengths_that_lie(scene: Scene<'_>) -> Scenario {
-    let lies = [-64, -12, -5, -1, 1, 2, 1000, i16::MAX];
-    lies.into_iter().fold(
+fn wrong_lengths(scene: Scene<'_>) -> Scenario {
+    let errors = [-64, -12, -5, -1, 1, 2, 1000, i16::MAX];
+    errors.into_iter().fold(
         Scenario::new("a UDP length that is not IPv4's"),
         |scenario, length_error| {
             genuine(scene).into_iter().fold(scenario, |scenario, sent| {
@@ -206,7 +206,7 @@ fn fragments_that_hide_ultima(scene: Scene<'_>) -> Scenario {
     let from = left.host_of(2);
     let packets = genuine(scene).map(|sent| sent.packet());
     let scenario = packets.iter().fold(
-        Scenario::new("fragments that hide what they are of"),
+        Scenario::new("fragments that hide Ultima's magic"),
         |scenario, packet| {
             let whole = packet.payload.len();
             // A fragment's length is a multiple of 8 bytes (RFC 791), but some receivers round down.

@@ -88,7 +88,7 @@ pub fn shown(fabric: &Fabric, arrivals: &Arrivals) -> String {
     for (host, frames) in arrivals {
         for frame in frames {
             writeln!(text, "  at {} {}", fabric.host(*host).name, hex(frame))
-                .expect("a String takes all");
+                .expect("a String cannot fail");
         }
     }
     if text.is_empty() {

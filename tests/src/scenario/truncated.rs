@@ -91,5 +91,5 @@ fn padding(scene: Scene<'_>) -> Scenario {
     let sent = plain(scene.fabric, from, to, 53, b"short".to_vec());
     let arrives = sent.forwarded(scene.fabric.host(to).mac);
     let padded = |datagram: &Datagram| [&datagram.emit(), &[0xa5; 13][..]].concat();
-    Scenario::new("padding stays").step(from, padded(&sent), vec![(to, padded(&arrives))])
+    Scenario::new("padding is kept").step(from, padded(&sent), vec![(to, padded(&arrives))])
 }

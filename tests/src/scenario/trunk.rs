@@ -88,7 +88,7 @@ impl Across<'_> {
         )
     }
 
-    /// Each hop takes one of the TTL: a packet with two left reaches the near switch's hosts only.
+    /// Each hop decreases the TTL by 1: a packet with a TTL of 2 reaches the near switch's hosts only.
     fn ttl_ends_at_the_trunk(self) -> Scenario {
         let Self { job, .. } = self;
         let sent = Datagram {
@@ -140,11 +140,11 @@ impl Across<'_> {
         )
     }
 
-    /// Packets in the name of a rank at the other switch, with the sender's own address and with the rank's.
+    /// Packets with the number of a rank at the other switch, with the sender's own address and with the rank's.
     fn forged(self) -> Scenario {
         let Self { job, .. } = self;
         let last = job.ranks().next_back().expect("a job has members");
-        assert_eq!(self.hops(0, last), 2, "they sit on different switches");
+        assert_eq!(self.hops(0, last), 2, "they are on different switches");
         let mut scenario = Scenario::new("a rank of the other switch");
         for (rank, impostor) in [(last, 0), (0, last)] {
             let header = job.header(Kind::Gather, rank, rank);

@@ -106,7 +106,7 @@ impl Testbed {
         })
     }
 
-    /// Embedded switches on pairs of Unix sockets; returns the hosts' ends, too.
+    /// As [`Testbed::of_embedded_on_sockets`]; also returns the hosts' ends.
     ///
     /// # Panics
     /// If the fabric cannot be built.

@@ -143,7 +143,7 @@ impl Testbed {
         self.switches.remove(switch).end(&self.runtime);
     }
 
-    /// Sends a frame each millisecond from one host until another receives one that `is_it` accepts; returns the elapsed time.
+    /// Sends a frame each millisecond from one host until another receives one that `is_wanted` accepts; returns the elapsed time.
     ///
     /// # Panics
     /// If none comes in ten seconds.
@@ -151,15 +151,15 @@ impl Testbed {
         &mut self,
         [from, to]: [HostId; 2],
         frame: impl Fn(u32) -> Vec<u8> + Sync,
-        is_it: impl Fn(&[u8]) -> bool,
+        is_wanted: impl Fn(&[u8]) -> bool,
     ) -> Duration {
         let ends = self.ends.get_disjoint_mut([from.0, to.0]);
         let [sender, receiver] = ends.expect("two hosts");
-        let (begun, done) = (Instant::now(), AtomicBool::new(false));
+        let (start, done) = (Instant::now(), AtomicBool::new(false));
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 for number in 0.. {
-                    if done.load(Ordering::Relaxed) || begun.elapsed() > TIMEOUT {
+                    if done.load(Ordering::Relaxed) || start.elapsed() > TIMEOUT {
                         break;
                     }
                     sender.send(&frame(number)).expect("the first switch is up");
@@ -168,8 +168,10 @@ impl Testbed {
             });
             let received = loop {
                 match receiver.receive() {
-                    Ok(frame) if is_it(&frame) => break Ok(begun.elapsed()),
-                    Ok(_) if begun.elapsed() > TIMEOUT => break Err("none is it".to_owned()),
+                    Ok(frame) if is_wanted(&frame) => break Ok(start.elapsed()),
+                    Ok(_) if start.elapsed() > TIMEOUT => {
+                        break Err("other frames arrive".to_owned());
+                    }
                     Ok(_) => {}
                     // This process was stopped and continued.
                     Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -177,7 +179,7 @@ impl Testbed {
                 }
             };
             done.store(true, Ordering::Relaxed);
-            received.unwrap_or_else(|error| panic!("nothing came: {error}"))
+            received.unwrap_or_else(|error| panic!("the frame does not arrive: {error}"))
         })
     }
 

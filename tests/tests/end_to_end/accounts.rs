@@ -1,4 +1,4 @@
-//! Counters are exact: the packets that hosts sent are those that arrived and those that each cause lost.
+//! Counters are exact: the packets that hosts sent equal those that arrived plus those lost by each cause.
 
 mod audit;
 mod model;
@@ -21,7 +21,7 @@ use ultima_tests::testbed::Arrivals;
 use ultima_wire::{Header, Kind, Report, Ticks};
 
 use self::audit::{Audit, Ledger};
-use self::model::{Arrived, Meter, Model, Told};
+use self::model::{Arrived, LossReport, Meter, Model};
 use self::traffic::GRANULE;
 
 /// The number of losses of one operation at one port after which a switch reports it, for all jobs.
@@ -126,7 +126,7 @@ fn counters_add_up(target: &Target) {
             for (host, frames) in stage.testbed.exchange(burst[0].from, &frames) {
                 for frame in frames {
                     let job = jobs.iter().position(|job| job.id == header(&frame).job);
-                    ledger.arrive(host, job.expect("a job's"), &frame);
+                    ledger.arrive(host, job.expect("a packet of a job"), &frame);
                     arrivals.entry(host).or_default().push(frame);
                 }
             }
@@ -170,20 +170,27 @@ fn counters_add_up(target: &Target) {
         }
 
         for cause in 0..3 {
-            let is_told = model.told.iter().any(|told| told.lost[cause] > 0);
-            assert!(is_told, "no operation lost anything by cause {cause}");
+            let is_reported = model
+                .loss_reports
+                .iter()
+                .any(|report| report.lost[cause] > 0);
+            assert!(is_reported, "no operation lost anything by cause {cause}");
         }
-        model.told.sort_unstable();
-        let mut told = Vec::new();
+        model.loss_reports.sort_unstable();
+        let mut loss_reports = Vec::new();
         for (at, (name, job)) in ["wide", "ends", "plain"].into_iter().zip(&jobs).enumerate() {
-            let losses = model.told.iter().filter(|told| told.job == at).count();
-            let said = stage.controller.telemetry(&stage.testbed, name, losses);
-            audit.controller_says(job, &said);
-            told.extend(said.losses.iter().map(|loss| {
+            let losses = model
+                .loss_reports
+                .iter()
+                .filter(|report| report.job == at)
+                .count();
+            let telemetry = stage.controller.telemetry(&stage.testbed, name, losses);
+            audit.check_telemetry(job, &telemetry);
+            loss_reports.extend(telemetry.losses.iter().map(|loss| {
                 assert_eq!((loss.step, loss.epoch), (STEP, job.epoch.into()));
                 let switch = (0..fabric.switches).find(|at| switch_name(*at) == loss.switch);
                 let number = |number: u32| u16::try_from(number).expect("small");
-                Told {
+                LossReport {
                     job: at,
                     place: (switch.expect("a switch"), number(loss.port)),
                     bucket: number(loss.bucket),
@@ -192,8 +199,8 @@ fn counters_add_up(target: &Target) {
                 }
             }));
         }
-        told.sort_unstable();
-        assert_eq!(told, model.told);
+        loss_reports.sort_unstable();
+        assert_eq!(loss_reports, model.loss_reports);
     });
 }
 
@@ -202,7 +209,7 @@ const SOURCE: u16 = 2;
 const OWNER: u16 = 6;
 
 /// SCATTERs from the first switch to the last, whose budgets run out at any switch.
-fn running_out(job: &Job) -> Vec<Vec<u8>> {
+fn expiring(job: &Job) -> Vec<Vec<u8>> {
     let scatter = |slot: u32| {
         let header = Header {
             // One tick to an eighth of a second.
@@ -227,7 +234,7 @@ fn trimmed_before_late(target: &Target, slow: impl Fn(&Stage) + Sync) -> usize {
         let trunk = VirtualQueue::Share(job.shares[&(0, 9)]);
         stage.operate(0, async |operator| operator.limit(trunk, 1, 1).await);
         let before = stage.counts();
-        let frames = running_out(job);
+        let frames = expiring(job);
         let arrivals = stage.testbed.exchange(job.host_of(SOURCE), &frames);
         let headers: Vec<Header> = arrivals[&job.host_of(OWNER)]
             .iter()
@@ -252,13 +259,13 @@ fn trimmed_before_late(target: &Target, slow: impl Fn(&Stage) + Sync) -> usize {
 }
 
 /// A packet is late at one switch only. Returns the number of packets that were late behind the first switch.
-fn late_on_the_way(target: &Target, slow: impl Fn(&Stage) + Sync) -> u64 {
+fn late_once(target: &Target, slow: impl Fn(&Stage) + Sync) -> u64 {
     row(target, |mut stage| {
         let (fabric, jobs) = (stage.testbed.fabric.clone(), stage.jobs.clone());
         slow(&stage);
         let job = &jobs[0];
         let before = stage.counts();
-        let frames = running_out(job);
+        let frames = expiring(job);
         let mut ledger = Ledger::default();
         let entered = Count {
             packets: frames.len() as u64,
@@ -306,7 +313,7 @@ fn set(stage: &Stage, at: usize, port: u16, rate_bps: Option<u64>, queue_packets
             device_id: device_id(at),
             changes: vec![change],
         };
-        let set = client.expect("it serves").set(request).await;
+        let set = client.expect("the switch serves").set(request).await;
         set.unwrap_or_else(|error| panic!("{error}"));
     });
 }
@@ -371,8 +378,8 @@ fn packets_dropped_by_a_queue_are_the_difference() {
         // Two ranks are at the first switch, and five behind the trunk.
         let through = u64::from(packets) - dropped.packets;
         assert_eq!(arrived, 2 * u64::from(packets) + 5 * through);
-        let said = stage.controller.telemetry(&stage.testbed, "wide", 0);
-        audit.controller_says(job, &said);
+        let telemetry = stage.controller.telemetry(&stage.testbed, "wide", 0);
+        audit.check_telemetry(job, &telemetry);
     });
 }
 
@@ -383,10 +390,10 @@ on_both! {
 #[test]
 fn a_packet_is_late_once_on_embedded() {
     // A frame takes 10 ms at the second switch.
-    let late = late_on_the_way(&Target::Sockets, |stage| {
+    let late = late_once(&Target::Sockets, |stage| {
         set(stage, 1, 9, Some(250_000), None)
     });
-    assert!(late > 0, "none was late behind the first switch");
+    assert!(late > 0, "no packet was late behind the first switch");
 }
 
 #[test]
@@ -395,7 +402,7 @@ fn a_trimmed_packet_is_not_late_on_embedded() {
     let over = trimmed_before_late(&Target::Sockets, |stage| {
         set(stage, 1, 9, Some(250_000), None)
     });
-    assert!(over > 0, "no time ended behind the first switch");
+    assert!(over > 0, "no budget ran out behind the first switch");
 }
 
 #[test]
@@ -408,6 +415,6 @@ fn a_trimmed_packet_is_not_late_on_bmv2() {
 #[test]
 fn a_packet_is_late_once_on_bmv2() {
     if let Some(program) = needs::bmv2() {
-        late_on_the_way(&Target::Bmv2(program), |_| ());
+        late_once(&Target::Bmv2(program), |_| ());
     }
 }

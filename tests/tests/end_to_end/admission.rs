@@ -7,34 +7,34 @@ use ultima_tests::stage::{Stage, Target};
 use ultima_tests::testbed::Arrivals;
 
 /// The rank that loses its entry. Another rank is on the same host.
-const SILENCED: u16 = 1;
+const REJECTED: u16 = 1;
 
-fn a_rank_without_admission_is_not_heard(target: &Target) {
+fn packets_of_a_rank_without_admission_are_rejected(target: &Target) {
     target.star(|mut stage| {
         let operator = stage
             .testbed
             .runtime
             .block_on(Operator::at(0, stage.testbed.grpc()[0]));
         let [left, right] = [0, 1].map(|job: usize| stage.jobs[job].clone());
-        let before = frames_heard(&mut stage, 0);
+        let before = frames_that_arrive(&mut stage, 0);
         assert!(
             before.iter().all(|hosts| *hosts > 0),
-            "all are heard: {before:?}"
+            "frames of all ranks arrive: {before:?}"
         );
 
         let Stage { testbed, .. } = &stage;
         testbed
             .runtime
-            .block_on(operator.silence(&testbed.fabric, &left, SILENCED));
+            .block_on(operator.delete_admission(&testbed.fabric, &left, REJECTED));
         let counted = stage.counts();
-        let silenced = frames_heard(&mut stage, 0);
-        for (rank, (now, before)) in silenced.iter().zip(&before).enumerate() {
-            let expected = if rank == usize::from(SILENCED) {
+        let arrived = frames_that_arrive(&mut stage, 0);
+        for (rank, (now, before)) in arrived.iter().zip(&before).enumerate() {
+            let expected = if rank == usize::from(REJECTED) {
                 0
             } else {
                 *before
             };
-            assert_eq!(*now, expected, "frames heard of rank {rank}");
+            assert_eq!(*now, expected, "frames of rank {rank}");
         }
         let refused = stage.counts().since(&counted);
         let rejected = Cell {
@@ -55,27 +55,27 @@ fn a_rank_without_admission_is_not_heard(target: &Target) {
         let Stage { testbed, .. } = &stage;
         testbed
             .runtime
-            .block_on(operator.admit(&testbed.fabric, &left, SILENCED));
+            .block_on(operator.insert_admission(&testbed.fabric, &left, REJECTED));
         assert_eq!(
-            frames_heard(&mut stage, 0),
+            frames_that_arrive(&mut stage, 0),
             before,
-            "admitted again, it is heard again"
+            "the rank is admitted again"
         );
-        let unheard = stage.counts().since(&counted).0[&rejected];
+        let rejected_in_all = stage.counts().since(&counted).0[&rejected];
         assert_eq!(
             Count {
                 packets: frames,
-                ..unheard
+                ..rejected_in_all
             },
-            unheard
+            rejected_in_all
         );
     });
 }
 
 /// Each rank of a job sends to every other and to the group. Returns the number of frames that arrive from each.
-fn frames_heard(stage: &mut Stage, job: usize) -> Vec<usize> {
+fn frames_that_arrive(stage: &mut Stage, job: usize) -> Vec<usize> {
     let job = stage.jobs[job].clone();
-    let heard = |arrivals: Arrivals| arrivals.values().map(Vec::len).sum::<usize>();
+    let count = |arrivals: Arrivals| arrivals.values().map(Vec::len).sum::<usize>();
     job.ranks()
         .map(|source| {
             let others = job.ranks().filter(|rank| *rank != source);
@@ -83,11 +83,11 @@ fn frames_heard(stage: &mut Stage, job: usize) -> Vec<usize> {
                 .map(|owner| job.scatter(source, owner, b"data").emit())
                 .collect();
             frames.push(job.gather(source, b"data").emit());
-            heard(stage.testbed.exchange(job.host_of(source), &frames))
+            count(stage.testbed.exchange(job.host_of(source), &frames))
         })
         .collect()
 }
 
 on_both! {
-    a_rank_without_admission_is_not_heard;
+    packets_of_a_rank_without_admission_are_rejected;
 }

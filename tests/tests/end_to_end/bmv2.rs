@@ -75,7 +75,7 @@ fn outcomes(
 }
 
 fn same(bmv2: (Vec<Job>, Vec<(String, Outcome)>), embedded: (Vec<Job>, Vec<(String, Outcome)>)) {
-    assert_eq!(bmv2.0, embedded.0, "the controller numbers jobs alike");
+    assert_eq!(bmv2.0, embedded.0, "the controller assigns equal numbers");
     assert_eq!(bmv2.1.len(), embedded.1.len());
     for ((name, bmv2), (_, embedded)) in bmv2.1.into_iter().zip(embedded.1) {
         assert!(bmv2.arrivals == embedded.arrivals, "{name}");

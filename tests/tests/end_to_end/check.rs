@@ -1,16 +1,16 @@
 //! `ultima job check`: the tests break every hop, and the check names it.
 
-mod crew;
+mod running_job;
 
 use ultima_api::v1::{CheckJobResponse, Finding, Hop, Path};
 use ultima_tests::fabric::{Fabric, HostId};
 
-use self::crew::Crew;
+use self::running_job::RunningJob;
 
 const RING: [HostId; 3] = [HostId(0), HostId(1), HostId(2)];
 
-fn ring(unplugged: &[HostId]) -> Crew {
-    Crew::start(Fabric::star(), "ring", &RING, unplugged)
+fn ring(unplugged: &[HostId]) -> RunningJob {
+    RunningJob::start(Fabric::star(), "ring", &RING, unplugged)
 }
 
 /// The only finding of a check.
@@ -26,11 +26,11 @@ fn only(check: CheckJobResponse) -> Finding {
 }
 
 #[track_caller]
-fn assert_found(finding: &Finding, hop: Hop, place: (&str, u32), text: &str) {
+fn assert_found(finding: &Finding, hop: Hop, switch_and_port: (&str, u32), text: &str) {
     assert_eq!(finding.hop(), hop, "{finding:?}");
     assert_eq!(
         (finding.switch.as_str(), finding.port),
-        place,
+        switch_and_port,
         "{finding:?}"
     );
     assert!(finding.what.contains(text), "{finding:?}");
@@ -48,27 +48,27 @@ fn a_working_job_has_no_findings() {
     assert_eq!(check.attending, [0, 1, 2]);
     // Six pairs of ranks, by unicast and by group.
     assert_eq!(check.paths.len(), 12);
-    for way in &check.paths {
+    for path in &check.paths {
         assert_eq!(
-            (way.short_came, way.full_came),
-            (way.sent, way.sent),
-            "{way:?}"
+            (path.short_came, path.full_came),
+            (path.sent, path.sent),
+            "{path:?}"
         );
     }
 }
 
 #[test]
 fn a_check_names_an_unplugged_link() {
-    h2_is_not_plugged_in(&ring(&[RING[1]]).check());
+    assert_h2_is_unplugged(&ring(&[RING[1]]).check());
 }
 
 #[test]
 fn other_traffic_does_not_hide_an_unplugged_link() {
-    h2_is_not_plugged_in(&ring(&[RING[1]]).check_amid_traffic(0, 2));
+    assert_h2_is_unplugged(&ring(&[RING[1]]).check_with_traffic(0, 2));
 }
 
 #[track_caller]
-fn h2_is_not_plugged_in(check: &CheckJobResponse) {
+fn assert_h2_is_unplugged(check: &CheckJobResponse) {
     let [port, link] = &check.findings[..] else {
         panic!("one for each direction: {check:#?}");
     };
@@ -85,11 +85,11 @@ fn h2_is_not_plugged_in(check: &CheckJobResponse) {
 
 #[test]
 fn a_check_names_a_missing_admission() {
-    let crew = ring(&[]);
-    crew.sabotage(0, async |operator, fabric, job| {
-        operator.silence(fabric, job, 2).await
+    let job = ring(&[]);
+    job.change_switch(0, async |operator, fabric, job| {
+        operator.delete_admission(fabric, job, 2).await
     });
-    let check = crew.check();
+    let check = job.check();
     for finding in &check.findings {
         assert_found(
             finding,
@@ -98,48 +98,50 @@ fn a_check_names_a_missing_admission() {
             "rejects packets of rank 2",
         );
     }
-    let closed: usize = check
+    let failed: usize = check
         .findings
         .iter()
         .map(|finding| finding.paths.len())
         .sum();
-    assert_eq!(closed, 4);
+    assert_eq!(failed, 4);
 }
 
 #[test]
 fn a_check_names_a_missing_group() {
-    let crew = ring(&[]);
-    crew.sabotage(0, async |operator, _, job| operator.disband(job).await);
-    let check = crew.check();
+    let job = ring(&[]);
+    job.change_switch(0, async |operator, _, job| operator.delete_group(job).await);
+    let check = job.check();
     assert!(!check.findings.is_empty());
     for finding in &check.findings {
         assert_eq!(finding.hop(), Hop::Group, "{finding:?}");
         assert!(finding.paths.iter().all(|path| path.by_group));
     }
-    let closed: usize = check
+    let failed: usize = check
         .findings
         .iter()
         .map(|finding| finding.paths.len())
         .sum();
-    assert_eq!(closed, 6);
+    assert_eq!(failed, 6);
 }
 
 #[test]
 fn a_check_names_a_missing_address() {
-    let crew = ring(&[]);
-    crew.sabotage(0, async |operator, _, job| operator.forget(job, 1).await);
-    let finding = only(crew.check());
+    let job = ring(&[]);
+    job.change_switch(0, async |operator, _, job| {
+        operator.delete_address(job, 1).await
+    });
+    let finding = only(job.check());
     assert_found(&finding, Hop::Egress, ("s1", 2), "for rank 1");
     assert_eq!(finding.paths, paths(&[(0, 1, true), (2, 1, true)]));
 }
 
 #[test]
 fn a_check_names_a_member_without_a_session() {
-    let mut crew = ring(&[]);
-    crew.kill(2);
+    let mut job = ring(&[]);
+    job.kill(2);
     // The controller notices the end of the session later.
     let check = loop {
-        let check = crew.check();
+        let check = job.check();
         if check.attending == [0, 1] {
             break check;
         }
@@ -152,27 +154,27 @@ fn a_check_names_a_member_without_a_session() {
 /// The switch forwards, but the controller cannot read its counters.
 #[test]
 fn a_check_names_a_disconnected_switch() {
-    let crew = Crew::start(Fabric::pair(), "pair", &[HostId(0), HostId(2)], &[]);
-    let check = crew.check_without(1);
+    let job = RunningJob::start(Fabric::pair(), "pair", &[HostId(0), HostId(2)], &[]);
+    let check = job.check_without_primary(1);
     assert_eq!(check.paths.len(), 4);
-    for way in &check.paths {
-        assert_eq!(way.full_came, way.sent, "{way:?}");
+    for path in &check.paths {
+        assert_eq!(path.full_came, path.sent, "{path:?}");
     }
     let finding = only(check);
     assert_found(&finding, Hop::Switch, ("s2", 0), "cannot reach s2");
     assert_eq!(finding.paths, []);
-    assert_eq!(crew.check().findings, []);
+    assert_eq!(job.check().findings, []);
 }
 
 /// The second switch lacks the admission entry for a rank's packets from the trunk.
 #[test]
 fn a_check_names_a_missing_admission_at_a_trunk() {
-    let crew = Crew::start(Fabric::pair(), "pair", &[HostId(1), HostId(3)], &[]);
-    assert_eq!(crew.check().findings, []);
-    crew.sabotage(1, async |operator, _, job| {
-        operator.silence_at(9, job, 0).await
+    let job = RunningJob::start(Fabric::pair(), "pair", &[HostId(1), HostId(3)], &[]);
+    assert_eq!(job.check().findings, []);
+    job.change_switch(1, async |operator, _, job| {
+        operator.delete_admission_at(9, job, 0).await
     });
-    for finding in crew.check().findings {
+    for finding in job.check().findings {
         assert_found(&finding, Hop::Admission, ("s2", 9), "packets of rank 0");
         assert!(finding.paths.iter().all(|path| path.from == 0));
     }

@@ -31,12 +31,16 @@ fn packets_to_an_unknown_rank_are_counted(target: &Target) {
             .block_on(Operator::at(0, stage.testbed.grpc()[0]));
         let left = stage.jobs[0].clone();
         let Stage { testbed, .. } = &stage;
-        testbed.runtime.block_on(operator.forget(&left, UNKNOWN));
+        testbed
+            .runtime
+            .block_on(operator.delete_address(&left, UNKNOWN));
         let scenario = to_an_unknown_rank(stage.scene(), &left, UNKNOWN);
         scenario::run(&mut stage, &scenario);
 
         let Stage { testbed, .. } = &stage;
-        testbed.runtime.block_on(operator.remember(&left, UNKNOWN));
+        testbed
+            .runtime
+            .block_on(operator.insert_address(&left, UNKNOWN));
         for scenario in scenario::recheck(stage.scene()) {
             scenario::run(&mut stage, &scenario);
         }

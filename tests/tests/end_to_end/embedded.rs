@@ -68,7 +68,7 @@ fn counters_add_up_for_mutated_frames() {
             let received = packets(counter::RECEIVED);
             assert!(
                 received > 0 && packets(counter::REJECTED) > 0,
-                "both ways are taken"
+                "some frames are admitted and some are rejected"
             );
             let [replicated, unicast, reflected] =
                 [counter::REPLICATED, counter::UNICAST, counter::REFLECTED].map(packets);
@@ -95,14 +95,14 @@ fn counters_add_up_for_mutated_frames() {
             .sum();
         assert!(
             admitted_unrouted <= unrouted,
-            "{admitted_unrouted} admitted packets went nowhere, {unrouted} are counted"
+            "{admitted_unrouted} admitted packets have no route, {unrouted} are counted"
         );
         for (name, array) in [
             ("unknown job", counter::REJECTED),
             ("malformed", counter::MALFORMED),
         ] {
             let some = counts.0.keys().any(|cell| cell.array == array);
-            assert!(some, "no frame took the way of {name}");
+            assert!(some, "no frame counts as {name}");
         }
     });
 }

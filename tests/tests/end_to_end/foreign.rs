@@ -33,7 +33,7 @@ fn another_program_is_left_alone(target: &Target) {
     });
 }
 
-/// Its P4Info has the architecture alone.
+/// The program's P4Info has only the architecture.
 fn a_program_without_tables_is_left_alone(target: &Target) {
     target.bare(Fabric::star(), |testbed| {
         is_left_alone(&testbed, &program!("parsing"), "without tables)");
@@ -43,7 +43,7 @@ fn a_program_without_tables_is_left_alone(target: &Target) {
 fn is_left_alone(testbed: &Testbed, program: &Program, description: &str) {
     testbed.runtime.block_on(install(testbed, program));
     let expected = format!("switch s1 runs another P4 program ({description}");
-    // The first refusal left the program there.
+    // A refused controller does not replace the program.
     for replaces in [false, false, true] {
         match Controller::try_start(testbed, replaces) {
             Err(error) => assert!(

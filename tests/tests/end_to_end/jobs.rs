@@ -13,18 +13,18 @@ use ultima_wire::{Key, Kind, Sealer, Ticks};
 fn a_deleted_job_can_be_created_again(target: &Target) {
     target.star(|mut stage| {
         let [left, right] = [0, 1].map(|job: usize| stage.jobs[job].clone());
-        assert_eq!(heard(&mut stage, &left), 3);
-        assert_eq!(heard(&mut stage, &right), 1);
+        assert_eq!(copies_of_a_gather(&mut stage, &left), 3);
+        assert_eq!(copies_of_a_gather(&mut stage, &right), 1);
 
         stage.controller.delete(&stage.testbed, "left");
         let before = stage.counts();
         assert_eq!(
-            heard(&mut stage, &left),
+            copies_of_a_gather(&mut stage, &left),
             0,
-            "a deleted job's packets go nowhere"
+            "the switch rejects a deleted job's packets"
         );
         assert_eq!(
-            heard(&mut stage, &right),
+            copies_of_a_gather(&mut stage, &right),
             1,
             "those of the other job arrive"
         );
@@ -34,15 +34,12 @@ fn a_deleted_job_can_be_created_again(target: &Target) {
             index: 0,
         };
         let refused = stage.counts().since(&before);
-        assert_eq!(
-            refused.0[&unknown].packets, 1,
-            "no switch has the job any more"
-        );
+        assert_eq!(refused.0[&unknown].packets, 1, "the job is unknown");
 
         let again = stage.controller.create(&stage.testbed, LEFT);
         assert_eq!(
             again.members, left.members,
-            "the same places are free again"
+            "the new job gets the indexes of the deleted job"
         );
         let counts = stage.counts();
         for array in counter::BY_JOB {
@@ -66,13 +63,13 @@ fn a_deleted_job_can_be_created_again(target: &Target) {
         stage.controller.delete(&stage.testbed, "right");
         stage.controller.delete(&stage.testbed, "left");
         for job in stage.jobs.clone() {
-            assert_eq!(heard(&mut stage, &job), 0);
+            assert_eq!(copies_of_a_gather(&mut stage, &job), 0);
         }
         stage.jobs = [LEFT, RIGHT]
             .map(|yaml| stage.controller.create(&stage.testbed, yaml))
             .to_vec();
         for (job, others) in stage.jobs.clone().iter().zip([3, 1]) {
-            assert_eq!(heard(&mut stage, job), others);
+            assert_eq!(copies_of_a_gather(&mut stage, job), others);
         }
     });
 }
@@ -86,9 +83,11 @@ fn the_controller_reads_the_counters_of_a_job(target: &Target) {
         }
         // Each switch loses the address of one of its ranks, so that no counter stays at zero.
         for (switch, rank) in [(0, 1), (1, 3)] {
-            stage.operate(switch, async |operator| operator.forget(&job, rank).await);
+            stage.operate(switch, async |operator| {
+                operator.delete_address(&job, rank).await
+            });
         }
-        assert_eq!(heard(&mut stage, &job), job.members.len() - 3);
+        assert_eq!(copies_of_a_gather(&mut stage, &job), job.members.len() - 3);
         lose_by_every_cause(&mut stage, &job);
         let reported = stage.controller.counters(&stage.testbed, "across");
         let counts = stage.counts();
@@ -125,7 +124,7 @@ fn the_controller_reads_the_counters_of_a_job(target: &Target) {
     });
 }
 
-/// Each switch marks a packet late, trims one, cuts one behind its tag, drops one without time to live, and answers a probe.
+/// Each switch marks a packet late, trims one, trims one behind its tag, drops one without time to live, and answers a probe.
 fn lose_by_every_cause(stage: &mut Stage, job: &Job) {
     for (switch, source, owner) in [(0, 0, 2), (1, 3, 4)] {
         let to = stage.testbed.fabric.host(job.host_of(owner));
@@ -144,7 +143,7 @@ fn lose_by_every_cause(stage: &mut Stage, job: &Job) {
         let frames = [trimmed, late, nowhere, job.probe(source, 0)].map(|sent| sent.emit());
         let arrivals = stage.testbed.exchange(job.host_of(source), &frames);
         let lengths = arrivals[&job.host_of(owner)].iter().map(Vec::len);
-        assert!(lengths.eq([94, 110]), "both are cut");
+        assert!(lengths.eq([94, 110]), "both are trimmed");
         stage.operate(switch, async |operator| operator.unlimit(queue).await);
     }
 }
@@ -154,7 +153,7 @@ on_both! {
 }
 
 /// The number of copies of one GATHER of rank 0 that arrive.
-fn heard(stage: &mut Stage, job: &Job) -> usize {
+fn copies_of_a_gather(stage: &mut Stage, job: &Job) -> usize {
     let frame = job.gather(0, b"data").emit();
     stage
         .testbed

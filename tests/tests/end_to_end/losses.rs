@@ -83,7 +83,7 @@ fn only_the_slow_port_is_trimmed(target: &Target) {
             bucket: 1,
             ..left.header(Kind::Probe, 3, 3)
         };
-        let report = ask(&mut stage, &left, 3, &left.probe(3, 0).with_header(&header));
+        let report = send_probe(&mut stage, &left, 3, &left.probe(3, 0).with_header(&header));
         let lost = Report {
             port,
             known: true,
@@ -103,8 +103,8 @@ fn only_the_slow_port_is_trimmed(target: &Target) {
     });
 }
 
-/// Sends a probe; returns the answer.
-pub fn ask(stage: &mut Stage, job: &Job, rank: u16, probe: &Datagram) -> Report {
+/// Sends a probe and returns the report of the answer.
+pub fn send_probe(stage: &mut Stage, job: &Job, rank: u16, probe: &Datagram) -> Report {
     let from = job.host_of(rank);
     let mut arrivals = stage.testbed.exchange(from, &[probe.emit()]);
     let answers = arrivals.remove(&from).expect("an answer");
@@ -129,7 +129,7 @@ fn a_job_keeps_to_its_share(target: &Target) {
             operator
                 .limit(VirtualQueue::Share(share), frame, frame)
                 .await;
-            // The port has room for eight packets, which trimmed packets of the share must not use.
+            // The port has room for eight packets. Trimmed packets of the share must not use it.
             operator
                 .limit(VirtualQueue::Port(port), 8 * frame, 8 * frame)
                 .await;
@@ -137,7 +137,11 @@ fn a_job_keeps_to_its_share(target: &Target) {
         let before = stage.counts();
         let seen = send(&mut stage, &left, 0, &gathers(&left, 0, (1, 1), 16));
         assert_eq!(seen[&2], [1, 15, 15]);
-        assert_eq!(seen[&3], [16, 0, 0], "at another port it has another share");
+        assert_eq!(
+            seen[&3],
+            [16, 0, 0],
+            "at another port the job has another share"
+        );
         let seen = send(&mut stage, &right, 1, &gathers(&right, 1, (1, 1), 6));
         assert_eq!(seen, Seen::from([(0, [6, 0, 0])]));
         let counts = stage.counts().since(&before);
@@ -165,9 +169,9 @@ fn gaps_are_upstream_losses(target: &Target) {
             (&[u32::MAX - 2, u32::MAX - 1, u32::MAX, 0, 1], 1),
             // 2 is lost; 1,000 are lost but two come late.
             (&[3, 1004, 500, 501, 1005], 2),
-            // A jump too far forward, and back: the count starts again, from 0 if that is near.
+            // A jump too far forward, and back: the numbering restarts, from 0 if that is near.
             (&[1005 + (1 << 12) + 1, 7, 8], 3),
-            // Earlier numbers cannot come any more.
+            // Earlier numbers have left the window.
             (&[8 + 64], 4),
             (&[72 + (1 << 12)], 5),
         ];
@@ -213,7 +217,7 @@ fn gaps_are_upstream_losses(target: &Target) {
             ..left.header(Kind::Probe, source, source)
         };
         let probe = left.probe(source, 0).with_header(&header);
-        let report = ask(&mut stage, &left, source, &probe);
+        let report = send_probe(&mut stage, &left, source, &probe);
         assert_eq!(report.upstream_lost, 1 + 1000 - 2 + 7 + 63 + 4095);
     });
 }
@@ -242,15 +246,15 @@ fn a_full_port_marks_ecn(target: &Target) {
                 assert_eq!(frame[15], marked, "{tos:#x}");
                 let others = arrivals.iter().filter(|(host, _)| **host != to);
                 for frame in others.flat_map(|(_, frames)| frames) {
-                    assert_eq!(frame[15], tos, "at ports that have room");
+                    assert_eq!(frame[15], tos, "other ports have room");
                 }
             }
         }
     });
 }
 
-/// The controller knows the losses of each switch by port, by source and by operation.
-fn the_controller_knows_losses_by_port_source_and_operation(target: &Target) {
+/// The controller counts the losses of each switch by port, by source and by operation.
+fn the_controller_counts_losses_by_port_source_and_operation(target: &Target) {
     target.pair(|mut stage| {
         let job = stage.jobs[0].clone();
         // The trunk carries three packets, the slow host's port at the far switch none.
@@ -345,6 +349,6 @@ on_both! {
     only_the_slow_port_is_trimmed;
     a_job_keeps_to_its_share;
     a_full_port_marks_ecn;
-    the_controller_knows_losses_by_port_source_and_operation;
+    the_controller_counts_losses_by_port_source_and_operation;
     gaps_are_upstream_losses;
 }

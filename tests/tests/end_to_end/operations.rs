@@ -8,13 +8,13 @@ use ultima_tests::operator::VirtualQueue;
 use ultima_tests::stage::{Stage, Target};
 use ultima_wire::{Header, Kind, Report, Ticks};
 
-use crate::losses::ask;
+use crate::losses::send_probe;
 
 /// The sending rank, and the receiving one.
 const SOURCE: u16 = 2;
 const OWNER: u16 = 0;
-/// A missing number is lost for good when the number so much higher comes.
-const REMEMBERED: usize = 64;
+/// A missing packet number counts as lost when a number this much higher arrives.
+const WINDOW: usize = 64;
 /// A job whose switches report operations with three losses.
 const THRESHOLD: &str = "{ name: left, members: [h1, h1, h2, h3], loss_threshold: 3 }";
 
@@ -64,18 +64,18 @@ impl Sender {
         self.next[usize::from(SOURCE)] += packets;
     }
 
-    /// The switch's answer to a probe of the owner: packets sent, trimmed and late. `None` if it does not know the operation.
+    /// The switch's answer to a probe of the owner: packets sent, trimmed and late. `None` for an unknown operation.
     fn known(&mut self, stage: &mut Stage, operation: (u32, u16)) -> Option<[u32; 3]> {
         let header = self.header(Kind::Probe, OWNER, operation);
         let probe = self.job.probe(OWNER, 0).with_header(&header);
-        let report = ask(stage, &self.job, OWNER, &probe);
+        let report = send_probe(stage, &self.job, OWNER, &probe);
         let counts = [report.sent, report.trimmed, report.late];
         assert!(report.known || counts == [0; 3], "{report:?}");
         report.known.then_some(counts)
     }
 }
 
-/// Lets the owner's port carry nothing or everything.
+/// Makes the owner's port trim all packets, or none.
 fn limit(stage: &Stage, job: &Job, nothing: bool) {
     let port = stage.testbed.fabric.host(job.host_of(OWNER)).port;
     let queue = VirtualQueue::Port(port);
@@ -85,7 +85,7 @@ fn limit(stage: &Stage, job: &Job, nothing: bool) {
     });
 }
 
-const ON: Ticks = Ticks::MAX;
+const ON_TIME: Ticks = Ticks::MAX;
 const LATE: Ticks = Ticks(0);
 
 fn a_newer_operation_takes_the_cell_of_an_older_one(target: &Target) {
@@ -94,36 +94,40 @@ fn a_newer_operation_takes_the_cell_of_an_older_one(target: &Target) {
         let mut sender = Sender { job, next: [0; 4] };
         let job = sender.job.clone();
         // All operations but the last two share a cell.
-        let [first, second, third, older, beside, next] =
+        let [first, second, third, older, other, next] =
             [(7, 1), (23, 1), (39, 1), (38, 0), (7, 2), (8, 1)];
 
         limit(&stage, &job, true);
-        sender.data(&mut stage, first, &[ON, ON, LATE, ON, ON]);
-        sender.data(&mut stage, beside, &[ON]);
+        sender.data(
+            &mut stage,
+            first,
+            &[ON_TIME, ON_TIME, LATE, ON_TIME, ON_TIME],
+        );
+        sender.data(&mut stage, other, &[ON_TIME]);
         sender.data(&mut stage, next, &[LATE]);
         assert_eq!(sender.known(&mut stage, first), Some([5, 4, 1]));
-        assert_eq!(sender.known(&mut stage, beside), Some([1, 1, 0]));
+        assert_eq!(sender.known(&mut stage, other), Some([1, 1, 0]));
         assert_eq!(sender.known(&mut stage, next), Some([1, 0, 1]));
 
         // The controller has the report before an operator becomes primary.
         stage.controller.telemetry(&stage.testbed, "left", 1);
-        // A newer operation starts at zero, and the first one is forgotten.
+        // A newer operation starts at zero and replaces the first one.
         limit(&stage, &job, false);
-        sender.data(&mut stage, second, &[ON, ON]);
+        sender.data(&mut stage, second, &[ON_TIME, ON_TIME]);
         assert_eq!(sender.known(&mut stage, second), Some([2, 0, 0]));
         assert_eq!(sender.known(&mut stage, first), None);
-        assert_eq!(sender.known(&mut stage, beside), Some([1, 1, 0]));
+        assert_eq!(sender.known(&mut stage, other), Some([1, 1, 0]));
 
         limit(&stage, &job, true);
-        sender.data(&mut stage, second, &[ON, LATE]);
-        sender.data(&mut stage, third, &[LATE, ON, ON, ON]);
+        sender.data(&mut stage, second, &[ON_TIME, LATE]);
+        sender.data(&mut stage, third, &[LATE, ON_TIME, ON_TIME, ON_TIME]);
         assert_eq!(sender.known(&mut stage, third), Some([4, 3, 1]));
         // A late packet of an older operation is not counted and does not take the cell.
-        sender.data(&mut stage, older, &[ON]);
+        sender.data(&mut stage, older, &[ON_TIME]);
         assert_eq!(sender.known(&mut stage, older), None);
         assert_eq!(sender.known(&mut stage, third), Some([4, 3, 1]));
         // A step two windows back: the job's members have restarted.
-        sender.data(&mut stage, first, &[ON, ON, ON]);
+        sender.data(&mut stage, first, &[ON_TIME, ON_TIME, ON_TIME]);
         assert_eq!(sender.known(&mut stage, first), Some([3, 3, 0]));
         assert_eq!(sender.known(&mut stage, third), None);
 
@@ -152,19 +156,19 @@ fn a_job_starts_without_the_state_of_a_deleted_one(target: &Target) {
             let job = stage.jobs[0].clone();
             let mut sender = Sender { job, next: [0; 4] };
             let before = sender.known(stage, operation);
-            sender.data(stage, operation, &[ON, ON, ON]);
+            sender.data(stage, operation, &[ON_TIME, ON_TIME, ON_TIME]);
             sender.next[usize::from(OWNER)] += 5;
             let header = sender.header(Kind::Probe, OWNER, operation);
             let probe = sender.job.probe(OWNER, 0).with_header(&header);
             let job = sender.job.clone();
-            (before, ask(stage, &job, OWNER, &probe))
+            (before, send_probe(stage, &job, OWNER, &probe))
         };
         let (before, first) = lose(&mut stage);
         assert_eq!(before, None);
         stage.controller.delete(&stage.testbed, "left");
         let again = stage.controller.create(&stage.testbed, LEFT);
         let [one, other] = [&stage.jobs[0], &again].map(|job| (&job.shares, &job.members));
-        assert_eq!(one, other, "the places are the same");
+        assert_eq!(one, other, "the new job has the indexes of the deleted job");
         stage.jobs[0] = again;
         let (before, second) = lose(&mut stage);
         assert_eq!(before, None);
@@ -188,7 +192,7 @@ fn losses_belong_to_one_operation(target: &Target) {
     star(target, |mut stage| {
         let job = stage.jobs[0].clone();
         let mut sender = Sender { job, next: [0; 4] };
-        // All operations share a cell. Numbers are skipped before an operation's first packet, and forgotten after its last.
+        // All operations share a cell. Numbers are skipped before an operation's first packet, and leave the window after its last.
         for (operation, lost) in [
             ((7, 1), 2),
             ((23, 1), 2),
@@ -198,7 +202,7 @@ fn losses_belong_to_one_operation(target: &Target) {
             ((39, 1), 4),
         ] {
             sender.lose(lost);
-            sender.data(&mut stage, operation, &[ON; REMEMBERED]);
+            sender.data(&mut stage, operation, &[ON_TIME; WINDOW]);
         }
         assert_eq!(
             upstream_losses(&stage, 3),
@@ -232,8 +236,8 @@ fn losses_before_control_packets_belong_to_no_operation(target: &Target) {
             (Kind::Feedback, operation, 1),
         ] {
             sender.lose(lost);
-            sender.send(&mut stage, kind, of, &[ON]);
-            sender.data(&mut stage, operation, &[ON; REMEMBERED - 1]);
+            sender.send(&mut stage, kind, of, &[ON_TIME]);
+            sender.data(&mut stage, operation, &[ON_TIME; WINDOW - 1]);
         }
         assert_eq!(upstream_losses(&stage, 1), [((16, 0), 3)]);
         let counts = stage.counts().since(&before);
@@ -242,7 +246,7 @@ fn losses_before_control_packets_belong_to_no_operation(target: &Target) {
     });
 }
 
-/// Packets that overtake each other are no losses. A loss is reported when the number is forgotten.
+/// Reordered packets are not losses. A loss is reported when its number leaves the window.
 fn reordered_packets_are_not_lost(target: &Target) {
     let fabric = ultima_tests::fabric::Fabric::star();
     target.run(fabric, &[LEFT], |mut stage| {
@@ -264,18 +268,18 @@ fn reordered_packets_are_not_lost(target: &Target) {
         // Each second packet overtakes its neighbour.
         let pairs: Vec<u32> = (0..100).map(|number| number ^ 1).collect();
         send(&pairs, 1);
-        // Packets of the next operation overtake those of this one; one is as late as possible.
+        // Packets of the next operation overtake those of this one. One packet comes at the end of the window.
         let late: Vec<u32> = (101..=163).chain([100]).collect();
         send(&late, 2);
         send(&[164], 1);
         send(&[168, 169], 3);
         send(&[165, 166, 167], 2);
-        // 170 is lost, which is known 64 numbers later.
+        // 170 is lost, which the switch detects 64 numbers later.
         let lost: Vec<u32> = (171..=233).collect();
         send(&lost, 4);
         send(&[234], 5);
         send(&[235], 5);
-        // 236 is lost, and 237 is as late as possible.
+        // 236 is lost, and 237 comes at the end of the window.
         let lost: Vec<u32> = (238..=300).chain([237, 301]).collect();
         send(&lost, 6);
         assert_eq!(upstream_losses(&stage, 2), [((7, 4), 1), ((7, 6), 1)]);
@@ -289,7 +293,7 @@ fn gaps(counts: &Counts, source: u32) -> u64 {
         .sum()
 }
 
-/// Each number counts once, and a duplicate does not make up for a loss.
+/// Each number counts once. A duplicate does not compensate for a loss.
 fn each_packet_number_counts_once(target: &Target) {
     star(target, |mut stage| {
         let job = stage.jobs[0].clone();
@@ -311,7 +315,7 @@ fn each_packet_number_counts_once(target: &Target) {
                 packet_number: number,
                 ..job.header(Kind::Probe, SOURCE, SOURCE)
             };
-            ask(
+            send_probe(
                 stage,
                 &job,
                 SOURCE,
@@ -319,23 +323,23 @@ fn each_packet_number_counts_once(target: &Target) {
             )
             .upstream_lost
         };
-        // A numbering that started long ago: nothing is known to be missing before.
+        // The first number is far from the start of its numbering, so no earlier number counts as missing.
         let n = (3 << 20) + 5000;
         send(&mut stage, &mut (n..n + 70));
         send(&mut stage, &mut [n + 69, n + 6].into_iter());
-        // The switch has forgotten the first number; nothing was lost before.
+        // The first number has left the window. No number before it counts as lost.
         send(&mut stage, &mut [n].into_iter());
         assert_eq!(lost(&mut stage, n + 70), 0);
         // Eight are lost; one of them comes late, twice.
         send(&mut stage, &mut [n + 79, n + 75, n + 75].into_iter());
         assert_eq!(lost(&mut stage, n + 80), 7);
-        // 63 are lost; the first is the oldest that the switch remembers.
+        // 63 are lost; the first is the oldest in the window.
         send(&mut stage, &mut [n + 144, n + 81, n + 81].into_iter());
         assert_eq!(lost(&mut stage, n + 145), 7 + 62);
-        // 64 are lost; the first comes late, and the number before it is forgotten.
+        // 64 are lost; the first comes late, and the number before it has left the window.
         send(&mut stage, &mut [n + 210, n + 146, n + 210].into_iter());
         assert_eq!(lost(&mut stage, n + 211), 7 + 62 + 63);
-        // A new numbering, and one that has just started.
+        // A new numbering, and one whose first number is near its start.
         let m = (9 << 20) + 4096;
         send(&mut stage, &mut [m, m - 1, m - 63].into_iter());
         assert_eq!(lost(&mut stage, m + 1), 7 + 62 + 63 - 2);

@@ -31,7 +31,7 @@ fn packets_keep_their_order(target: &Target) {
                     further.emit()
                 })
                 .collect();
-            // Copies for other ranks come to the same host.
+            // Copies for other ranks arrive at the same host.
             let port = job.members[usize::from(rank)].address.port().to_be_bytes();
             let arrived = arrivals[&host].iter().filter(|frame| frame[36..38] == port);
             assert!(arrived.eq(&expected), "rank {rank}");

@@ -42,7 +42,7 @@ fn program() -> Engine {
 fn read(program: &mut Engine, frame: &[u8]) -> Fields {
     program.record(Box::new(Recorder::new(NonZeroU16::MIN)));
     program.ingress(0, frame, 0, &mut Vec::new());
-    let recorder = program.recorded().expect("it has just been started");
+    let recorder = program.recorded().expect("a recorder");
     let trace = recorder.finish(0, 0, frame.to_vec());
     // Such as `extract ethernet, 14 bytes: dst=0x1 src=0x2 type=0x800`.
     let extracted = |header: &str| {

@@ -47,8 +47,8 @@ fn p4() -> PathBuf {
 
 /// The folder of compiled files that docs/testbed.md describes for the emulation.
 fn emulated() -> tempfile::TempDir {
-    let folder = tempfile::tempdir().expect("there is a place for files");
-    fs::create_dir(folder.path().join("pipe")).expect("in the folder");
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    fs::create_dir(folder.path().join("pipe")).expect("created");
     for (from, name) in [
         ("tofino", "bfrt.json"),
         ("tofino", "pipe/context.json"),
@@ -56,14 +56,14 @@ fn emulated() -> tempfile::TempDir {
         ("v1model", "ultima.p4info.txtpb"),
     ] {
         let from = p4().join("compiled").join(from).join(name);
-        fs::copy(from, folder.path().join(name)).expect("it is committed");
+        fs::copy(from, folder.path().join(name)).expect("the file is in the repository");
     }
     folder
 }
 
 /// Runs PTF in the testbed's namespace, at the hosts' ends of the links.
 fn run(ptf: &Path, testbed: &Testbed, target: &str, compiled: &Path) {
-    let scratch = tempfile::tempdir().expect("there is a place for PTF's logs");
+    let scratch = tempfile::tempdir().expect("a temporary folder");
     let hosts = &testbed.fabric.hosts;
     let ports: Vec<String> = hosts.iter().map(|host| host.port.to_string()).collect();
     let params = format!(
@@ -74,7 +74,7 @@ fn run(ptf: &Path, testbed: &Testbed, target: &str, compiled: &Path) {
         ports.join(",")
     );
     let mut command = Command::new(ptf);
-    // Python writes no files beside the sources.
+    // Python must not write files next to the sources.
     command
         .current_dir(scratch.path())
         .env("PYTHONDONTWRITEBYTECODE", "1")

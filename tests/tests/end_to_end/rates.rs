@@ -80,7 +80,7 @@ fn jobs_divide_a_port_by_weight(target: &Target) {
         assert_eq!(
             [seen[&1], seen[&3]],
             [[64, 0, 0]; 2],
-            "elsewhere it has no limit"
+            "at other ports it has no limit"
         );
         let within = u32::try_from(of(1)[3] / frame).expect("a few");
         let seen = send(&mut stage, &right, 1, &gathers(&right, 1, (1, 1), within));
@@ -134,7 +134,7 @@ fn a_new_controller_keeps_the_queues_of_ports(target: &Target) {
 
 /// With `line_rate_queues`, a packet is trimmed if its time in the queue, which its header has, exceeds the link's limit: here
 /// any time.
-fn the_time_in_the_queue_decides(target: &Target) {
+fn packets_are_trimmed_by_their_time_in_the_queue(target: &Target) {
     let mut fabric = Fabric::star().with_port((0, 3), "rate: 100000G");
     fabric.line_rate_queues = true;
     target.run(fabric, &[LEFT], |mut stage| {
@@ -165,5 +165,5 @@ on_both! {
     a_burst_is_trimmed_where_its_link_is_slow;
     jobs_divide_a_port_by_weight;
     a_new_controller_keeps_the_queues_of_ports;
-    the_time_in_the_queue_decides;
+    packets_are_trimmed_by_their_time_in_the_queue;
 }

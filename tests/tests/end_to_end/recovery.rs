@@ -39,7 +39,7 @@ on_both! {
     a_controller_without_a_store_removes_old_jobs;
 }
 
-/// The second of two switches has no room for a job: the job says so, and is ready as soon as there is room.
+/// The second of two switches has no room for a job: the job reports this, and is ready as soon as there is room.
 fn a_job_that_a_switch_rejects_waits_for_room(target: &Target) {
     target.pair(|mut stage| {
         stage.controller.delete(&stage.testbed, "across");

@@ -1,4 +1,4 @@
-//! A job with a forger, who sends packets in the name of a member from that member's port, as a program on its host can.
+//! A job with a forger, which sends packets as a member from that member's port, like another program on the member's host.
 
 use std::fs::File;
 use std::io::Write;
@@ -15,24 +15,26 @@ use ultima_wire::{Header, Key, Sealer};
 
 const RANKS: u16 = 3;
 /// The rank whose port the forger uses.
-const FORGED: u16 = 2;
+const FORGED_RANK: u16 = 2;
 /// Each shard has one slot.
 const VALUES: usize = 100 * RANKS as usize;
 const ID: OperationId = OperationId { step: 0, bucket: 0 };
 /// A value that no rank sends.
-const LIE: f32 = 1e6;
+const FORGED_VALUE: f32 = 1e6;
 /// A bound that a busy machine meets.
 const T_B: Duration = Duration::from_secs(20);
 
 /// Forged contributions to the others' shards, and a forged aggregate, each sealed with these keys. The frames are correct
 /// otherwise.
 fn forgeries(job: &Job, keys: &[Option<Key>]) -> Vec<Vec<u8>> {
-    let lies = LIE.to_le_bytes().repeat(VALUES / usize::from(RANKS));
+    let values = FORGED_VALUE
+        .to_le_bytes()
+        .repeat(VALUES / usize::from(RANKS));
     let scatter = (0..RANKS)
-        .filter(|owner| *owner != FORGED)
-        .map(|owner| (job.scatter(FORGED, owner, &lies), owner));
+        .filter(|owner| *owner != FORGED_RANK)
+        .map(|owner| (job.scatter(FORGED_RANK, owner, &values), owner));
     let packets: Vec<_> = scatter
-        .chain([(job.gather(FORGED, &lies), FORGED)])
+        .chain([(job.gather(FORGED_RANK, &values), FORGED_RANK)])
         .collect();
     let forge = |key: &Option<Key>| {
         let frame = |(packet, owner): &(ultima_tests::generator::Datagram, u16)| {
@@ -42,11 +44,12 @@ fn forgeries(job: &Job, keys: &[Option<Key>]) -> Vec<Vec<u8>> {
                 bucket: ID.bucket,
                 slot: 0,
                 slots: 1,
-                contributions: if *owner == FORGED { RANKS } else { 1 },
+                length_check: ultima_wire::length_check(VALUES),
+                contributions: if *owner == FORGED_RANK { RANKS } else { 1 },
                 ..sent
             };
             if let Some(key) = key {
-                header.seal(&mut Sealer::new(key), &lies);
+                header.seal(&mut Sealer::new(key), &values);
             }
             packet.with_header(&header).emit()
         };
@@ -66,8 +69,8 @@ fn average(yaml: &str, keys: &[Option<Key>]) -> Vec<(Vec<f32>, u64, u64)> {
     let mut collectives = Vec::new();
     for rank in 0..RANKS {
         let host = job.host_of(rank);
-        let end = ends.next().expect("a rank a host");
-        if rank == FORGED {
+        let end = ends.next().expect("one rank per host");
+        if rank == FORGED_RANK {
             forger = Some(File::from(end.try_clone().expect("descriptors are left")));
         }
         let name = &testbed.fabric.host(host).name;
@@ -82,7 +85,7 @@ fn average(yaml: &str, keys: &[Option<Key>]) -> Vec<(Vec<f32>, u64, u64)> {
         collectives.push(collective.unwrap_or_else(|error| panic!("{error}")));
     }
     // The forged packets are ahead of the rank's own packets at that port.
-    let mut forger = forger.expect("one of the ranks");
+    let mut forger = forger.expect("the forged rank");
     for frame in forgeries(&job, keys) {
         forger.write_all(&frame).expect("the port takes frames");
     }
@@ -110,7 +113,7 @@ fn a_sealed_job_rejects_and_counts_forged_packets() {
     for (rank, (values, seal, rejected)) in (0..).zip(average(yaml, &keys)) {
         assert!(values.iter().all(|value| *value == 1.0), "{values:?}");
         // A contribution and an aggregate, each without a tag and with a wrong one.
-        let forged = if rank == FORGED { 0 } else { 4 };
+        let forged = if rank == FORGED_RANK { 0 } else { 4 };
         assert_eq!((seal, rejected), (forged, forged), "rank {rank}");
     }
 }
@@ -120,10 +123,13 @@ fn a_sealed_job_rejects_and_counts_forged_packets() {
 fn a_job_that_is_not_sealed_accepts_forged_packets() {
     let yaml = "{ name: train, members: [h1, h2, h3], sealed: false }";
     for (rank, (values, _, rejected)) in (0..).zip(average(yaml, &[None])) {
-        let lied = values.iter().filter(|value| **value > 1.0).count();
+        let forged = values.iter().filter(|value| **value > 1.0).count();
         // The shards of ranks 0 and 1, and on those ranks also the aggregate of rank 2. It replaces a contribution to rank 2's
         // shard that is not sent yet.
-        let is_right = lied == 300 || rank == FORGED && lied == 200;
-        assert!(is_right && rejected == 0, "rank {rank}: {lied} {rejected}");
+        let is_right = forged == 300 || rank == FORGED_RANK && forged == 200;
+        assert!(
+            is_right && rejected == 0,
+            "rank {rank}: {forged} {rejected}"
+        );
     }
 }

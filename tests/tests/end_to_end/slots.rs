@@ -41,7 +41,10 @@ pub fn send(stage: &mut Stage, job: &Job, source: u16, frames: &[Vec<u8>]) -> Se
         let (endpoints, _) =
             ultima_wire::frame::parse(frame).expect("lengths and checksums are right");
         let is_addressed = |rank: &u16| job.members[usize::from(*rank)].address == endpoints.dst;
-        let rank = job.ranks().find(is_addressed).expect("it is for a member");
+        let rank = job
+            .ranks()
+            .find(is_addressed)
+            .expect("the destination is a member");
         let flags = header(frame).switch_flags;
         let seen = seen.entry(rank).or_default();
         let length = if flags.trimmed {

@@ -65,7 +65,7 @@ fn stamps_match_the_time_in_switches(target: &Target) {
         assert_eq!(copies, PACKETS as usize * (job.members.len() - 1));
         assert!(
             queued > 0 && resident > 0 && beyond_queue > 0,
-            "no packet was anywhere for a microsecond"
+            "no packet spent a microsecond in a switch"
         );
     });
 }

@@ -1,5 +1,5 @@
-//! Third-party clients: PyPI's p4runtime reads a counter while traffic flows; p4runtime-shell and finsy do what a controller
-//! does; pygnmi reads over gNMI.
+//! Third-party clients: PyPI's p4runtime reads a counter while traffic flows; p4runtime-shell and finsy act as
+//! controllers; pygnmi reads over gNMI.
 
 mod counter_client;
 mod scripted;
@@ -41,7 +41,7 @@ fn p4runtime_reads_a_counter_while_traffic_flows(target: &Target) {
         let mut sent = 0;
         let readings = thread::scope(|scope| {
             let reader = scope.spawn(|| {
-                let _done = Raise(&enough);
+                let _done = SetOnDrop(&enough);
                 let mut readings = vec![client.read()];
                 while readings.len() < READINGS {
                     let reading = client.read();
@@ -72,14 +72,14 @@ fn p4runtime_reads_a_counter_while_traffic_flows(target: &Target) {
             bytes: copies * gather.len() as u64,
         };
         assert_eq!(client.read(), all);
-        assert_eq!(stage.counts().0[&cell], all, "and so do we");
+        assert_eq!(stage.counts().0[&cell], all, "the test's reader agrees");
     });
 }
 
 /// Sets a flag when it is dropped.
-struct Raise<'a>(&'a AtomicBool);
+struct SetOnDrop<'a>(&'a AtomicBool);
 
-impl Drop for Raise<'_> {
+impl Drop for SetOnDrop<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -91,8 +91,8 @@ const CONTROLLER: Pushed = Pushed {
     json: include_bytes!("../../../switch/tests/programs/controller.json"),
 };
 
-/// This project's program.
-fn ours() -> Pushed<'static> {
+/// Ultima's program.
+fn ultima() -> Pushed<'static> {
     let ultima_p4::Program {
         p4info,
         device_config: json,
@@ -107,7 +107,7 @@ fn p4runtime_shell_controls_a_switch() {
     }
     let python = needs::shell_python();
     scripted::run("shell.py", "p4runtime-shell", &python, &CONTROLLER);
-    scripted::run("ultima_shell.py", "p4runtime-shell", &python, &ours());
+    scripted::run("ultima_shell.py", "p4runtime-shell", &python, &ultima());
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn finsy_controls_a_switch() {
     }
     let python = needs::finsy_python();
     scripted::run("finsy_client.py", "finsy", &python, &CONTROLLER);
-    scripted::run("ultima_finsy.py", "finsy", &python, &ours());
+    scripted::run("ultima_finsy.py", "finsy", &python, &ultima());
 }
 
 #[test]

@@ -9,16 +9,16 @@ use ultima_tests::needs;
 use ultima_tests::scenario;
 use ultima_tests::stage::{Stage, Target};
 
-/// The drift of each switch, which `mend` repairs.
-fn differences(stage: &Stage, mend: bool) -> [Vec<String>; 2] {
+/// The drift of each switch, which `repair` repairs.
+fn differences(stage: &Stage, repair: bool) -> [Vec<String>; 2] {
     let client = stage.controller.client();
-    let asked = async {
-        match mend {
+    let request = async {
+        match repair {
             true => client.sync_fabric().await,
             false => client.diff_fabric().await,
         }
     };
-    let switches = stage.testbed.runtime.block_on(asked);
+    let switches = stage.testbed.runtime.block_on(request);
     let of = |it: ultima_api::v1::SwitchDiff| {
         assert_eq!(it.problem, "", "{}", it.switch);
         it.differences.into_iter().map(|it| it.entity).collect()
@@ -28,7 +28,7 @@ fn differences(stage: &Stage, mend: bool) -> [Vec<String>; 2] {
     all.try_into().expect("two switches")
 }
 
-fn is_whole(stage: &mut Stage) {
+fn assert_whole(stage: &mut Stage) {
     assert_eq!(
         differences(stage, false),
         [Vec::<String>::new(), Vec::new()]
@@ -40,7 +40,7 @@ fn is_whole(stage: &mut Stage) {
 }
 
 /// Deletes a job's group with the controller's own election id, which stays primary and gets no notification.
-fn take_group(stage: &Stage, switch: usize) {
+fn delete_group(stage: &Stage, switch: usize) {
     let grpc = stage.testbed.grpc()[switch];
     let entity = multicast_group(stage.jobs[0].group, []).expect("a group");
     let request = WriteRequest {
@@ -60,21 +60,21 @@ fn take_group(stage: &Stage, switch: usize) {
 fn a_job_survives_drift_and_the_restart_of_a_bmv2() {
     let Some(program) = needs::bmv2() else { return };
     Target::Bmv2(program.clone()).pair(|mut stage| {
-        is_whole(&mut stage);
+        assert_whole(&mut stage);
 
-        take_group(&stage, 0);
+        delete_group(&stage, 0);
         let [left, right] = differences(&stage, false);
         assert_eq!(left.len(), 1, "{left:?}");
         assert!(left[0].starts_with("multicast group "), "{left:?}");
         assert_eq!(right, Vec::<String>::new());
         assert_eq!(differences(&stage, true)[0], left);
-        is_whole(&mut stage);
+        assert_whole(&mut stage);
 
         stage.testbed.restart_bmv2(1, &program);
         stage
             .controller
             .wait_until_connected(&stage.testbed, 1, true);
-        is_whole(&mut stage);
+        assert_whole(&mut stage);
 
         stage.controller.delete(&stage.testbed, "across");
         assert_eq!(
@@ -86,6 +86,6 @@ fn a_job_survives_drift_and_the_restart_of_a_bmv2() {
                 .controller
                 .create(&stage.testbed, ultima_tests::controller::ACROSS),
         ];
-        is_whole(&mut stage);
+        assert_whole(&mut stage);
     });
 }

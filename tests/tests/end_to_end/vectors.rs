@@ -47,7 +47,7 @@ impl<'a> Listener<'a> {
     fn of(client: &SwitchClient, names: &'a Names) -> Self {
         let digest = names.digest(loss::DIGEST);
         Listener {
-            digests: client.digests().expect("nobody has asked for them yet"),
+            digests: client.digests().expect("the first receiver of digests"),
             digest: digest.unwrap_or_else(|error| panic!("{error}")),
             waiting: VecDeque::new(),
         }
@@ -64,7 +64,7 @@ impl<'a> Listener<'a> {
             });
             self.waiting.extend(losses);
         }
-        let loss = self.waiting.pop_front().expect("there is one");
+        let loss = self.waiting.pop_front().expect("a loss");
         LossDigest {
             job: loss.job.0,
             epoch: loss.epoch.0,
@@ -123,7 +123,7 @@ fn run(testbed: &mut Testbed, name: &str, vectors: &Vectors) {
             checked.unwrap_or_else(|why| panic!("{name}, {}, {number}: {why}", step.name));
         }
         for digest in &step.digests {
-            // A report of another step would come first, and differ.
+            // A report of an earlier step would come first, and differ.
             let next = testbed.runtime.block_on(listener.next());
             assert_eq!(&next, digest, "{name}, {}", step.name);
         }
@@ -131,7 +131,7 @@ fn run(testbed: &mut Testbed, name: &str, vectors: &Vectors) {
 
     let read = testbed.runtime.block_on(counters.read());
     let mut counted = Counted::new();
-    for (cell, count) in read.expect("switches let everybody read").0 {
+    for (cell, count) in read.expect("a read needs no primary").0 {
         let array = counted.entry(cell.array.into()).or_default();
         array.insert(cell.index, count.packets);
     }

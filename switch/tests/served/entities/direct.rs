@@ -10,7 +10,7 @@ use ultima_p4runtime::v1::{
 };
 
 use super::{A, B};
-use crate::served::common::{self, Bed, Controller, probe};
+use crate::served::common::{self, Controller, Testbed, probe};
 
 fn data(packet_count: i64, byte_count: i64) -> CounterData {
     CounterData {
@@ -19,16 +19,16 @@ fn data(packet_count: i64, byte_count: i64) -> CounterData {
     }
 }
 
-fn counter(of: TableEntry, data: Option<CounterData>) -> DirectCounterEntry {
+fn counter(entry: TableEntry, data: Option<CounterData>) -> DirectCounterEntry {
     DirectCounterEntry {
-        table_entry: Some(of),
+        table_entry: Some(entry),
         data,
     }
 }
 
 /// The entry that meters the frames of [`probe`].
-fn watch(bed: &Bed) -> TableEntry {
-    let metered = bed.names.table("IngressPipe.metered").expect("table");
+fn watch(testbed: &Testbed) -> TableEntry {
+    let metered = testbed.names.table("IngressPipe.metered").expect("table");
     let entry = metered
         .entry()
         .lpm("hdr.ethernet.src", 0x0200_0000_00aau64, 48);
@@ -36,7 +36,7 @@ fn watch(bed: &Bed) -> TableEntry {
     entry.expect("action").build().expect("entry")
 }
 
-/// Lets nothing pass but a burst of no depth.
+/// A meter whose bursts are empty: every packet is red.
 const TIGHT: MeterConfig = MeterConfig {
     cir: 1,
     cburst: 0,
@@ -46,19 +46,19 @@ const TIGHT: MeterConfig = MeterConfig {
 };
 
 #[tokio::test]
-async fn counters_go_with_their_entries() {
-    let bed = Bed::new(2).await;
-    let mut controller = bed.controller().await;
-    let mut entry = bed.unicast(A, 2);
+async fn direct_counters_belong_to_their_entries() {
+    let testbed = Testbed::new(2).await;
+    let mut controller = testbed.controller().await;
+    let mut entry = testbed.unicast(A, 2);
     entry.counter_data = Some(data(100, 1000));
     controller
-        .insert(vec![entry.clone().into(), bed.unicast(B, 2).into()])
+        .insert(vec![entry.clone().into(), testbed.unicast(B, 2).into()])
         .await;
-    bed.peers[&1].send(&probe(A, 0, 1, 64));
-    bed.peers[&2].receive();
+    testbed.peers[&1].send(&probe(A, 0, 1, 64));
+    testbed.peers[&2].receive();
     let with_counter = TableEntry {
         counter_data: Some(data(0, 0)),
-        ..bed.unicast(A, 2)
+        ..testbed.unicast(A, 2)
     };
     let found = controller
         .read(vec![with_counter.into()])
@@ -66,11 +66,11 @@ async fn counters_go_with_their_entries() {
         .expect("read");
     let expected = TableEntry {
         counter_data: Some(data(101, 1064)),
-        ..bed.unicast(A, 2)
+        ..testbed.unicast(A, 2)
     };
     assert_eq!(found, [Kind::TableEntry(expected)]);
 
-    let reset = counter(bed.unicast(A, 2), Some(data(7, 8)));
+    let reset = counter(testbed.unicast(A, 2), Some(data(7, 8)));
     controller
         .write(vec![Update::modify(reset.clone())])
         .await
@@ -80,7 +80,8 @@ async fn counters_go_with_their_entries() {
         Err(Code::InvalidArgument)
     );
     let all = counter(
-        bed.names
+        testbed
+            .names
             .table("IngressPipe.forward")
             .expect("table")
             .all_entries(),
@@ -100,20 +101,23 @@ async fn counters_go_with_their_entries() {
         })
         .collect();
     assert_eq!(values, [0, 7].into());
-    let nobody = counter(bed.unicast(9, 1), None);
-    assert!(controller.read(vec![nobody.into()]).await.is_err());
+    let missing = counter(testbed.unicast(9, 1), None);
+    assert!(controller.read(vec![missing.into()]).await.is_err());
 }
 
 #[tokio::test]
-async fn meters_go_with_their_entries() {
-    let bed = Bed::new(2).await;
-    let mut controller = bed.controller().await;
+async fn direct_meters_belong_to_their_entries() {
+    let testbed = Testbed::new(2).await;
+    let mut controller = testbed.controller().await;
     controller
-        .insert(vec![bed.unicast(A, 2).into(), bed.unicast(B, 2).into()])
+        .insert(vec![
+            testbed.unicast(A, 2).into(),
+            testbed.unicast(B, 2).into(),
+        ])
         .await;
     let watch = TableEntry {
         meter_config: Some(TIGHT),
-        ..watch(&bed)
+        ..watch(&testbed)
     };
     controller.insert(vec![watch.clone().into()]).await;
     let meter = DirectMeterEntry {
@@ -125,19 +129,19 @@ async fn meters_go_with_their_entries() {
         .await
         .expect("read");
     assert!(matches!(&found[..], [Kind::DirectMeterEntry(m)] if m.config == watch.meter_config));
-    bed.peers[&1].send(&probe(A, 0, 2, 64));
+    testbed.peers[&1].send(&probe(A, 0, 2, 64));
     controller
-        .write(vec![Update::modify(bed.unicast(B, 1))])
+        .write(vec![Update::modify(testbed.unicast(B, 1))])
         .await
         .expect("written");
-    // The packet above is counted as dropped before the meter is taken away.
-    while common::packets(&bed.port(1).await.ingress_program) != 1 {}
+    // The switch drops the packet before the meter is reset.
+    while common::packets(&testbed.port(1).await.ingress_program) != 1 {}
     controller
         .write(vec![Update::modify(meter)])
         .await
         .expect("written");
-    bed.peers[&1].send(&probe(A, 0, 3, 64));
-    assert_eq!(common::number(&bed.peers[&2].receive()), 3);
+    testbed.peers[&1].send(&probe(A, 0, 3, 64));
+    assert_eq!(common::number(&testbed.peers[&2].receive()), 3);
     let bad = TableEntry {
         meter_config: Some(MeterConfig {
             cir: 5,
@@ -154,36 +158,36 @@ async fn meters_go_with_their_entries() {
 
 #[tokio::test]
 async fn meters_do_not_count_by_colour() {
-    let bed = Bed::new(2).await;
-    let mut controller = bed.controller().await;
+    let testbed = Testbed::new(2).await;
+    let mut controller = testbed.controller().await;
     let metered = TableEntry {
         meter_config: Some(TIGHT),
-        ..watch(&bed)
+        ..watch(&testbed)
     };
     controller.insert(vec![metered.clone().into()]).await;
-    let asked = TableEntry {
+    let request = TableEntry {
         meter_counter_data: Some(MeterCounterData::default()),
         ..metered.clone()
     };
-    let found = controller.read(vec![asked.clone().into()]).await;
+    let found = controller.read(vec![request.clone().into()]).await;
     assert_eq!(found.expect("read"), [Kind::TableEntry(metered)]);
     assert_eq!(
-        controller.try_write(Update::modify(asked)).await,
+        controller.try_write(Update::modify(request)).await,
         Err(Code::Unimplemented)
     );
 }
 
 #[tokio::test]
 async fn default_entries_have_resources_too() {
-    let bed = Bed::new(2).await;
-    let mut controller = bed.controller().await;
-    let forward = bed.names.table("IngressPipe.forward").expect("table");
+    let testbed = Testbed::new(2).await;
+    let mut controller = testbed.controller().await;
+    let forward = testbed.names.table("IngressPipe.forward").expect("table");
     let default = TableEntry {
         is_default_action: true,
         ..forward.all_entries()
     };
-    bed.peers[&1].send(&probe(7, 0, 1, 64));
-    while common::packets(&bed.port(1).await.ingress_program) != 1 {}
+    testbed.peers[&1].send(&probe(7, 0, 1, 64));
+    while common::packets(&testbed.port(1).await.ingress_program) != 1 {}
     let read = async |controller: &mut Controller| {
         let found = controller.read(vec![counter(default.clone(), None).into()]);
         match &found.await.expect("read")[..] {
@@ -196,21 +200,21 @@ async fn default_entries_have_resources_too() {
     let written = controller.write(vec![Update::modify(set)]).await;
     written.expect("written");
     assert_eq!(read(&mut controller).await, data(5, 6));
-    // With the entry; and a reset takes the count back to zero.
+    // A write of the entry sets the counter. A reset of the entry sets it to zero.
     let with_counter = TableEntry {
         counter_data: Some(data(8, 9)),
-        action: bed.unicast(A, 2).action,
+        action: testbed.unicast(A, 2).action,
         ..default.clone()
     };
     let written = controller
         .write(vec![Update::modify(with_counter.clone())])
         .await;
     written.expect("written");
-    let asked = TableEntry {
+    let request = TableEntry {
         counter_data: Some(data(0, 0)),
         ..default.clone()
     };
-    let found = controller.read(vec![asked.into()]).await.expect("read");
+    let found = controller.read(vec![request.into()]).await.expect("read");
     assert_eq!(found, [Kind::TableEntry(with_counter)]);
     let written = controller
         .write(vec![Update::modify(default.clone())])
@@ -219,7 +223,7 @@ async fn default_entries_have_resources_too() {
     assert_eq!(read(&mut controller).await, data(0, 0));
     let keyed = TableEntry {
         is_default_action: true,
-        ..bed.unicast(A, 2)
+        ..testbed.unicast(A, 2)
     };
     let keyed = counter(keyed, Some(data(1, 1)));
     assert_eq!(

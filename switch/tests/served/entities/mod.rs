@@ -5,7 +5,7 @@ mod profiles;
 mod translated;
 mod value_sets;
 
-use crate::served::common::{Bed, Controller, group, names, probe};
+use crate::served::common::{Controller, Testbed, group, names, probe};
 use tonic::Code;
 use ultima_p4runtime::bytestring::Bytestring;
 use ultima_p4runtime::v1::entity::Entity as Kind;
@@ -20,17 +20,17 @@ const B: u64 = 0x0200_0000_0002;
 
 #[tokio::test]
 async fn each_update_of_a_batch_has_its_own_outcome() {
-    let bed = Bed::new(2).await;
-    let mut controller = bed.controller().await;
-    controller.insert(vec![bed.unicast(A, 1).into()]).await;
+    let testbed = Testbed::new(2).await;
+    let mut controller = testbed.controller().await;
+    controller.insert(vec![testbed.unicast(A, 1).into()]).await;
     let updates = vec![
-        Update::insert(bed.unicast(A, 2)),
-        Update::insert(bed.unicast(B, 2)),
-        Update::delete(bed.unicast(3, 2)),
-        Update::modify(bed.unicast(A, 2)),
+        Update::insert(testbed.unicast(A, 2)),
+        Update::insert(testbed.unicast(B, 2)),
+        Update::delete(testbed.unicast(3, 2)),
+        Update::modify(testbed.unicast(A, 2)),
         Update {
             r#type: 0,
-            entity: Some(bed.unicast(4, 1).into()),
+            entity: Some(testbed.unicast(4, 1).into()),
         },
         Update {
             r#type: 1,
@@ -62,14 +62,14 @@ async fn each_update_of_a_batch_has_its_own_outcome() {
         .read(vec![TableEntry::default().into()])
         .await
         .expect("read");
-    assert!(found.contains(&Kind::TableEntry(bed.unicast(A, 2))));
-    assert!(found.contains(&Kind::TableEntry(bed.unicast(B, 2))));
+    assert!(found.contains(&Kind::TableEntry(testbed.unicast(A, 2))));
+    assert!(found.contains(&Kind::TableEntry(testbed.unicast(B, 2))));
 }
 
 #[tokio::test]
 async fn entries_are_read_as_they_were_written() {
-    let bed = Bed::new(2).await;
-    let mut controller = bed.controller().await;
+    let testbed = Testbed::new(2).await;
+    let mut controller = testbed.controller().await;
     let names = names();
     let acl = names.table("IngressPipe.acl").expect("table");
     let rule = |src: u64, mask: u64, priority| {
@@ -97,16 +97,16 @@ async fn entries_are_read_as_they_were_written() {
     let marked = TableEntry {
         controller_metadata: 99,
         metadata: b"cookie".to_vec(),
-        ..bed.unicast(B, 2)
+        ..testbed.unicast(B, 2)
     };
     let written = [
-        bed.unicast(A, 1),
+        testbed.unicast(A, 1),
         marked.clone(),
         rule(0x10, 0xff, 5),
         rule(0x10, 0xff, 6),
         rule(0x20, 0xf0, 5),
         prefix.clone(),
-        bed.replica(3, "EgressPipe.discard", &[]),
+        testbed.replica(3, "EgressPipe.discard", &[]),
     ];
     controller
         .insert(written.iter().cloned().map(Entity::from).collect())
@@ -121,14 +121,14 @@ async fn entries_are_read_as_they_were_written() {
     };
     let all = read(&mut controller, TableEntry::default()).await;
     let (constant, mine): (Vec<_>, Vec<_>) = all.into_iter().partition(|entry| entry.is_const);
-    assert_eq!(constant.len(), 1, "the program's own");
+    assert_eq!(constant.len(), 1, "the program's entry");
     assert_eq!(mine.len(), written.len());
     assert!(
         written.iter().all(|entry| mine.contains(entry)),
         "{mine:#?}"
     );
 
-    let forward = bed
+    let forward = testbed
         .names
         .table("IngressPipe.forward")
         .expect("table")
@@ -145,7 +145,7 @@ async fn entries_are_read_as_they_were_written() {
     };
     assert_eq!(read(&mut controller, by_priority).await.len(), 2);
     let by_action = TableEntry {
-        action: bed.flood(1, 1).action,
+        action: testbed.flood(1, 1).action,
         ..forward.clone()
     };
     assert!(read(&mut controller, by_action).await.is_empty());
@@ -176,7 +176,7 @@ async fn entries_are_read_as_they_were_written() {
     let original = read(&mut controller, default.clone()).await;
     assert_eq!(original.len(), 1);
     let set = TableEntry {
-        action: bed.unicast(0, 2).action,
+        action: testbed.unicast(0, 2).action,
         ..default.clone()
     };
     controller
@@ -200,9 +200,9 @@ async fn entries_are_read_as_they_were_written() {
 
 #[tokio::test]
 async fn constant_entries_stay() {
-    let bed = Bed::new(1).await;
-    let mut controller = bed.controller().await;
-    let fixed = bed.names.table("IngressPipe.fixed").expect("table");
+    let testbed = Testbed::new(1).await;
+    let mut controller = testbed.controller().await;
+    let fixed = testbed.names.table("IngressPipe.fixed").expect("table");
     let entry = |value: u16| {
         let entry = fixed
             .entry()
@@ -228,10 +228,10 @@ async fn constant_entries_stay() {
         controller.try_write(Update::modify(entry(0x88b6))).await,
         denied
     );
-    let metered = bed.names.table("IngressPipe.metered").expect("table");
+    let metered = testbed.names.table("IngressPipe.metered").expect("table");
     let default = TableEntry {
         is_default_action: true,
-        action: bed.unicast(A, 1).action,
+        action: testbed.unicast(A, 1).action,
         ..metered.all_entries()
     };
     let outcome = controller.try_write(Update::modify(default)).await;
@@ -241,7 +241,7 @@ async fn constant_entries_stay() {
     );
     let claimed = TableEntry {
         is_const: true,
-        ..bed.unicast(A, 1)
+        ..testbed.unicast(A, 1)
     };
     assert_eq!(
         controller.try_write(Update::insert(claimed)).await,
@@ -251,9 +251,12 @@ async fn constant_entries_stay() {
 
 #[tokio::test]
 async fn counters_meters_and_registers_by_index() {
-    let bed = Bed::new(2).await;
-    let mut controller = bed.controller().await;
-    let counter = bed.names.counter("IngressPipe.received").expect("counter");
+    let testbed = Testbed::new(2).await;
+    let mut controller = testbed.controller().await;
+    let counter = testbed
+        .names
+        .counter("IngressPipe.received")
+        .expect("counter");
     let value = CounterData {
         byte_count: 5,
         packet_count: 4,
@@ -302,7 +305,7 @@ async fn counters_meters_and_registers_by_index() {
         .expect("written");
     assert!(controller.counter(counter.cells()).await.is_empty());
 
-    let meter = bed.names.meter("IngressPipe.policer").expect("meter");
+    let meter = testbed.names.meter("IngressPipe.policer").expect("meter");
     let config = Some(MeterConfig {
         cir: 10,
         cburst: 20,
@@ -331,10 +334,10 @@ async fn counters_meters_and_registers_by_index() {
         Err(Code::Unimplemented)
     );
 
-    controller.insert(vec![bed.unicast(A, 2).into()]).await;
-    bed.peers[&1].send(&probe(A, 0, 0x01020304, 64));
-    bed.peers[&2].receive();
-    let register = bed
+    controller.insert(vec![testbed.unicast(A, 2).into()]).await;
+    testbed.peers[&1].send(&probe(A, 0, 0x01020304, 64));
+    testbed.peers[&2].receive();
+    let register = testbed
         .names
         .register("IngressPipe.last_number")
         .expect("register");
@@ -379,9 +382,9 @@ async fn counters_meters_and_registers_by_index() {
 }
 
 #[tokio::test]
-async fn groups_and_sessions_are_kept_as_written() {
-    let bed = Bed::new(2).await;
-    let mut controller = bed.controller().await;
+async fn groups_and_sessions_are_read_as_they_were_written() {
+    let testbed = Testbed::new(2).await;
+    let mut controller = testbed.controller().await;
     let mut replicas = Vec::new();
     for (port, instance) in [(1u8, 5), (2, 6)] {
         let port_kind = Some(v1::replica::PortKind::Port(vec![port]));
@@ -432,12 +435,12 @@ async fn groups_and_sessions_are_kept_as_written() {
             "{update:?}"
         );
     }
-    let mut backed = new_style.clone();
-    backed.replicas[0]
+    let mut with_backup = new_style.clone();
+    with_backup.replicas[0]
         .backup_replicas
         .push(v1::BackupReplica::default());
     assert_eq!(
-        controller.try_write(Update::insert(backed)).await,
+        controller.try_write(Update::insert(with_backup)).await,
         Err(Code::Unimplemented)
     );
     let found = controller.read(vec![wildcard]).await.expect("read");
@@ -471,8 +474,8 @@ async fn groups_and_sessions_are_kept_as_written() {
 
 #[tokio::test]
 async fn a_failing_read_reports_each_request() {
-    let bed = Bed::new(1).await;
-    let mut controller = bed.controller().await;
+    let testbed = Testbed::new(1).await;
+    let mut controller = testbed.controller().await;
     let good: Entity = CounterEntry::default().into();
     let bad: Entity = CounterEntry {
         counter_id: 12,
@@ -493,8 +496,8 @@ async fn a_failing_read_reports_each_request() {
 
 #[tokio::test]
 async fn a_large_read_comes_in_parts() {
-    let bed = Bed::new(1).await;
-    let mut controller = bed.controller().await;
+    let testbed = Testbed::new(1).await;
+    let mut controller = testbed.controller().await;
     let many = vec![CounterEntry::default().into(); 200];
     let found = controller.read(many).await.expect("read");
     assert_eq!(found.len(), 200 * 16);

@@ -6,18 +6,18 @@ use ultima_p4runtime::v1::field_match::{Exact, FieldMatchType};
 use ultima_p4runtime::v1::{FieldMatch, Update, ValueSetEntry, ValueSetMember};
 use ultima_switch::{ProgramFiles, WireConfig};
 
-use crate::served::common::{Bed, Controller, bare};
+use crate::served::common::{Controller, Testbed, base_config};
 
-async fn bed() -> Bed {
+async fn testbed() -> Testbed {
     let program = ProgramFiles {
         json: include_bytes!("../../programs/value_sets.json").to_vec(),
         p4info: Some(include_str!("../../programs/value_sets.p4info.txtpb").to_owned()),
     };
-    Bed::with_program(bare(), program, vec![WireConfig::default()]).await
+    Testbed::with_program(base_config(), program, vec![WireConfig::default()]).await
 }
 
-fn id(bed: &Bed, name: &str) -> u32 {
-    let sets = bed.names.p4info().value_sets.iter();
+fn id(testbed: &Testbed, name: &str) -> u32 {
+    let sets = testbed.names.p4info().value_sets.iter();
     let mut preambles = sets.filter_map(|set| set.preamble.as_ref());
     preambles.find(|p| p.name == name).expect("listed").id
 }
@@ -34,10 +34,10 @@ fn member(value: &[u8]) -> ValueSetMember {
     }
 }
 
-/// The content with which a packet of this kind returns.
-fn state(bed: &Bed, kind: u8) -> u8 {
-    bed.peers[&1].send(&[1, kind, 0, 0, 0, 0]);
-    bed.peers[&1].receive()[0]
+/// The first byte that a packet of this kind returns with: the parser state that it reached.
+fn state(testbed: &Testbed, kind: u8) -> u8 {
+    testbed.peers[&1].send(&[1, kind, 0, 0, 0, 0]);
+    testbed.peers[&1].receive()[0]
 }
 
 async fn read(controller: &mut Controller, value_set_id: u32) -> Vec<ValueSetEntry> {
@@ -55,31 +55,31 @@ async fn read(controller: &mut Controller, value_set_id: u32) -> Vec<ValueSetEnt
 
 #[tokio::test]
 async fn members_are_replaced_and_read() {
-    let bed = bed().await;
-    let mut controller = bed.controller().await;
-    let kinds = id(&bed, "Read.kinds");
+    let testbed = testbed().await;
+    let mut controller = testbed.controller().await;
+    let kinds = id(&testbed, "Read.kinds");
     let set = |members: Vec<ValueSetMember>| ValueSetEntry {
         value_set_id: kinds,
         members,
     };
-    assert_eq!(state(&bed, 3), 0xee);
+    assert_eq!(state(&testbed, 3), 0xee);
     let three = set(vec![member(&[3]), member(&[4])]);
     controller
         .write(vec![Update::modify(three.clone())])
         .await
         .expect("written");
-    assert_eq!((state(&bed, 3), state(&bed, 5)), (1, 0xee));
+    assert_eq!((state(&testbed, 3), state(&testbed, 5)), (1, 0xee));
     assert_eq!(read(&mut controller, kinds).await, [three]);
     let all = read(&mut controller, 0).await;
     let ids: Vec<_> = all.iter().map(|set| set.value_set_id).collect();
     assert_eq!((ids.len(), ids.is_sorted()), (3, true));
-    // The canonical form is read, whichever was written.
+    // A read returns the canonical form.
     let five = set(vec![member(&[0, 5])]);
     controller
         .write(vec![Update::modify(five)])
         .await
         .expect("written");
-    assert_eq!((state(&bed, 3), state(&bed, 5)), (0xee, 1));
+    assert_eq!((state(&testbed, 3), state(&testbed, 5)), (0xee, 1));
     assert_eq!(
         read(&mut controller, kinds).await,
         [set(vec![member(&[5])])]
@@ -88,9 +88,9 @@ async fn members_are_replaced_and_read() {
 
 #[tokio::test]
 async fn invalid_writes_are_rejected_with_their_code() {
-    let bed = bed().await;
-    let mut controller = bed.controller().await;
-    let value_set_id = id(&bed, "Read.kinds");
+    let testbed = testbed().await;
+    let mut controller = testbed.controller().await;
+    let value_set_id = id(&testbed, "Read.kinds");
     let set = |members: Vec<ValueSetMember>| ValueSetEntry {
         value_set_id,
         members,
@@ -126,7 +126,7 @@ async fn invalid_writes_are_rejected_with_their_code() {
     assert_eq!(
         read(&mut controller, value_set_id).await,
         [set(Vec::new())],
-        "nothing has changed"
+        "the set is unchanged"
     );
     assert!(controller.read(vec![unknown.into()]).await.is_err());
 }

@@ -81,19 +81,19 @@ impl Audit<'_> {
         let mut dropped = vec![Count::default(); self.jobs.len()];
         for (job, dropped) in self.jobs.iter().zip(&mut dropped) {
             for at in 0..self.fabric.switches {
-                *dropped = plus([*dropped, self.ways(job, at)]);
+                *dropped = plus([*dropped, self.dropped_by_queues(job, at)]);
                 self.shares(job, at);
             }
         }
         for at in 0..self.fabric.switches {
-            self.entrances(at, ledger);
+            self.check_ingress(at, ledger);
         }
-        self.exits(ledger);
+        self.check_egress(ledger);
         dropped
     }
 
     /// Checks a job's packets at a switch. Returns the packets that its queues dropped.
-    fn ways(&self, job: &Job, at: usize) -> Count {
+    fn dropped_by_queues(&self, job: &Job, at: usize) -> Count {
         let of = |array| self.at(at, array, job.counter);
         let [replicated, unicast, reflected] =
             [counter::REPLICATED, counter::UNICAST, counter::REFLECTED].map(of);
@@ -147,15 +147,15 @@ impl Audit<'_> {
     }
 
     /// Checks that a switch admitted or rejected all packets from its hosts and trunks.
-    fn entrances(&self, at: usize, ledger: &Ledger) {
-        let mut came = ledger.entered.get(&at).copied().unwrap_or_default();
+    fn check_ingress(&self, at: usize, ledger: &Ledger) {
+        let mut arrived = ledger.entered.get(&at).copied().unwrap_or_default();
         for ((neighbour, port), share) in self.jobs.iter().flat_map(|job| &job.shares) {
             if self
                 .fabric
                 .peer(*neighbour, *port)
                 .is_some_and(|(to, _)| to == at)
             {
-                came = plus([came, self.left(*neighbour, *share)]);
+                arrived = plus([arrived, self.left(*neighbour, *share)]);
             }
         }
         let known = self.jobs.iter().map(|job| job.counter).chain([0]);
@@ -163,11 +163,11 @@ impl Audit<'_> {
             let of = |array| self.at(at, array, index);
             plus([sum, of(counter::RECEIVED), of(counter::REJECTED)])
         });
-        assert_eq!(came, counted, "what came to s{}", at + 1);
+        assert_eq!(arrived, counted, "packets into s{}", at + 1);
     }
 
     /// Checks that hosts received what left the switches' ports.
-    fn exits(&self, ledger: &Ledger) {
+    fn check_egress(&self, ledger: &Ledger) {
         for id in self.fabric.host_ids() {
             let host = self.fabric.host(id);
             for (at, job) in self.jobs.iter().enumerate() {
@@ -206,20 +206,20 @@ impl Audit<'_> {
     ///
     /// # Panics
     /// If it does not.
-    pub fn controller_says(&self, job: &Job, said: &api::GetTelemetryResponse) {
-        let is = |said: &Option<api::Count>, at, array, index| {
-            let said = said.map(|count| Count {
+    pub fn check_telemetry(&self, job: &Job, telemetry: &api::GetTelemetryResponse) {
+        let is = |reported: &Option<api::Count>, at, array, index| {
+            let reported = reported.map(|count| Count {
                 packets: count.packets,
                 bytes: count.bytes,
             });
             assert_eq!(
-                said,
+                reported,
                 Some(self.at(at, array, index)),
                 "{array} at s{}",
                 at + 1
             );
         };
-        for (name, switch) in said.switches.iter().map(|switch| {
+        for (name, switch) in telemetry.switches.iter().map(|switch| {
             let counters = switch.counters.as_ref().expect("counters");
             (counters.switch.as_str(), switch)
         }) {
@@ -227,7 +227,7 @@ impl Audit<'_> {
             let at = switches.find(|at| ultima_tests::fabric::switch_name(*at) == name);
             let at = at.expect("a switch of the fabric");
             let counters = switch.counters.as_ref().expect("counters");
-            for (said, array) in [
+            for (reported, array) in [
                 (&counters.received, counter::RECEIVED),
                 (&counters.rejected, counter::REJECTED),
                 (&counters.undeliverable, counter::UNDELIVERABLE),
@@ -236,27 +236,27 @@ impl Audit<'_> {
                 (&counters.trimmed, counter::TRIMMED),
                 (&counters.cut_sealed, counter::CUT_SEALED),
             ] {
-                is(said, at, array, job.counter);
+                is(reported, at, array, job.counter);
             }
-            assert_eq!(switch.tail_dropped, self.ways(job, at).packets);
+            assert_eq!(switch.tail_dropped, self.dropped_by_queues(job, at).packets);
             let shares = (job.shares.iter()).filter(|((switch, _), _)| *switch == at);
             assert_eq!(switch.ports.len(), shares.count());
             for port in &switch.ports {
                 let number = u16::try_from(port.port).expect("ports are small");
                 let share = job.shares[&(at, number)];
-                for (said, array) in [
+                for (reported, array) in [
                     (&port.sent, counter::SHARE_SENT),
                     (&port.late, counter::SHARE_LATE),
                     (&port.trimmed, counter::SHARE_TRIMMED),
                     (&port.cut_sealed, counter::SHARE_CUT_SEALED),
                 ] {
-                    is(said, at, array, share);
+                    is(reported, at, array, share);
                 }
             }
             for source in &switch.sources {
                 let rank = u16::try_from(source.rank).expect("ranks are small");
-                let said = [source.lost, source.duplicated, source.renumbered];
-                assert_eq!(said, self.source(job, rank), "rank {rank}");
+                let reported = [source.lost, source.duplicated, source.renumbered];
+                assert_eq!(reported, self.source(job, rank), "rank {rank}");
             }
         }
     }

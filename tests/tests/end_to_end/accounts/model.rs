@@ -39,7 +39,7 @@ pub struct Arrived {
 
 /// A report of an operation's losses to the controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Told {
+pub struct LossReport {
     /// The index of the job.
     pub job: usize,
     /// The switch and the port.
@@ -52,22 +52,22 @@ pub struct Told {
     pub lost: [u32; 3],
 }
 
-/// A missing number is lost for good when the number so much higher comes, or a later one with the same remainder.
-const REMEMBERED: u32 = 64;
-/// A numbering that starts so far from its beginning has been under way.
-const UNDER_WAY: u32 = 1 << 12;
+/// A missing number counts as lost when a number this much higher arrives, or a later one with the same remainder.
+const WINDOW: u32 = 64;
+/// A numbering whose first number is this far from its start began earlier: numbers before it are not missing.
+const START_WINDOW: u32 = 1 << 12;
 
 /// The state of a rank's packet numbers at its switch.
 #[derive(Clone, Debug, Default)]
 pub struct Source {
     numbering: Option<u32>,
-    heard: BTreeSet<u32>,
+    received: BTreeSet<u32>,
     /// Losses in earlier numberings.
     lost_before: u64,
-    /// Losses that the switch knows now.
+    /// Losses that the switch counts now.
     lost_now: u32,
     /// The bucket of the packet after the latest gap; `None` if it belongs to no operation.
-    shown_by: Option<u16>,
+    detected_by: Option<u16>,
     /// Numbers that were skipped.
     pub gaps: u64,
     /// Skipped numbers that came later.
@@ -79,48 +79,48 @@ pub struct Source {
 }
 
 impl Source {
-    /// Records a packet of an operation's bucket or of none. Returns the number of packets that it shows to be lost, and their
+    /// Records a packet of an operation's bucket or of none. Returns the number of packets that it proves lost, and their
     /// bucket.
-    fn hear(&mut self, start: u32, number: u32, bucket: Option<u16>) -> (u32, Option<u16>) {
+    fn receive(&mut self, start: u32, number: u32, bucket: Option<u16>) -> (u32, Option<u16>) {
         if self.numbering != Some(start) {
             self.lost_before = self.lost();
             self.renumbered += u64::from(self.numbering.is_some());
             self.numbering = Some(start);
-            self.heard.clear();
+            self.received.clear();
         }
-        let settled = self.settled(start, number);
-        let next = self.heard.last().map_or(start, |last| last + 1);
+        let lost_for_good = self.lost_for_good(start, number);
+        let next = self.received.last().map_or(start, |last| last + 1);
         let missing = number.saturating_sub(next);
         self.gaps += u64::from(missing);
         self.lost_now += missing;
         if missing > 0 {
-            self.shown_by = bucket;
+            self.detected_by = bucket;
         }
-        if !self.heard.insert(number) {
+        if !self.received.insert(number) {
             self.duplicated += 1;
         } else if number < next {
             self.overtaken += 1;
             self.lost_now -= 1;
         }
-        (settled, self.shown_by)
+        (lost_for_good, self.detected_by)
     }
 
-    /// The number of missing numbers that this number shows to be lost for good: those of its remainder before it.
-    fn settled(&self, start: u32, number: u32) -> u32 {
-        let of_remainder = |heard: &&u32| *heard % REMEMBERED == number % REMEMBERED;
-        match self.heard.iter().rev().find(of_remainder) {
+    /// The number of missing numbers that this number proves lost: those before it with its remainder.
+    fn lost_for_good(&self, start: u32, number: u32) -> u32 {
+        let of_remainder = |received: &&u32| *received % WINDOW == number % WINDOW;
+        match self.received.iter().rev().find(of_remainder) {
             Some(latest) if *latest >= number => 0,
-            Some(latest) => (number - latest) / REMEMBERED - 1,
-            None if number - start < UNDER_WAY => (number - start) / REMEMBERED,
+            Some(latest) => (number - latest) / WINDOW - 1,
+            None if number - start < START_WINDOW => (number - start) / WINDOW,
             None => 0,
         }
     }
 
     /// The number of missing numbers up to the latest one.
     pub fn lost(&self) -> u64 {
-        let last = self.heard.last().zip(self.numbering);
+        let last = self.received.last().zip(self.numbering);
         let sent = last.map_or(0, |(last, start)| u64::from(last - start) + 1);
-        self.lost_before + sent - self.heard.len() as u64
+        self.lost_before + sent - self.received.len() as u64
     }
 }
 
@@ -150,7 +150,7 @@ pub struct Model<'a> {
     /// The answers to probes, by packet.
     pub reports: BTreeMap<u32, Vec<Report>>,
     /// The reports of switches.
-    pub told: Vec<Told>,
+    pub loss_reports: Vec<LossReport>,
 }
 
 impl<'a> Model<'a> {
@@ -166,7 +166,7 @@ impl<'a> Model<'a> {
             counts: Counts::default(),
             arrivals: BTreeMap::new(),
             reports: BTreeMap::new(),
-            told: Vec::new(),
+            loss_reports: Vec::new(),
         }
     }
 
@@ -184,14 +184,14 @@ impl<'a> Model<'a> {
         if let Some((start, number)) = packet.number {
             let source = self.sources.entry((packet.job, packet.source)).or_default();
             let bucket = (packet.kind != Kind::Probe).then_some(packet.bucket);
-            if let (settled, Some(bucket)) = source.hear(start, number, bucket) {
+            if let (lost_for_good, Some(bucket)) = source.receive(start, number, bucket) {
                 let cell = (packet.job, packet.source, bucket);
                 let so_far = self.upstream.entry(cell).or_default();
-                let reached = *so_far < THRESHOLD && *so_far + settled >= THRESHOLD;
-                *so_far += settled;
+                let reached = *so_far < THRESHOLD && *so_far + lost_for_good >= THRESHOLD;
+                *so_far += lost_for_good;
                 let lost = [0, 0, *so_far];
                 if reached {
-                    self.tell(packet, bucket, (at, port), lost);
+                    self.report_loss(packet, bucket, (at, port), lost);
                 }
             }
         }
@@ -330,7 +330,7 @@ impl<'a> Model<'a> {
             }
             let lost_now = [*trimmed, *late, 0];
             if lost.is_some() && *trimmed + *late == THRESHOLD {
-                self.tell(packet, packet.bucket, (at, out), lost_now);
+                self.report_loss(packet, packet.bucket, (at, out), lost_now);
             }
         }
     }
@@ -352,8 +352,8 @@ impl<'a> Model<'a> {
             .push(arrived);
     }
 
-    fn tell(&mut self, packet: &Packet, bucket: u16, place: (usize, u16), lost: [u32; 3]) {
-        self.told.push(Told {
+    fn report_loss(&mut self, packet: &Packet, bucket: u16, place: (usize, u16), lost: [u32; 3]) {
+        self.loss_reports.push(LossReport {
             job: packet.job,
             place,
             bucket,

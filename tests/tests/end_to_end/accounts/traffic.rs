@@ -130,7 +130,7 @@ impl Stream<'_> {
                     part.push(self.packet(random, (start, number)));
                     number += 1;
                 }
-                stream.extend(on_its_way(part, random));
+                stream.extend(reorder_and_duplicate(part, random));
                 // Skipped at once.
                 number += random.random_range(0..3000);
             }
@@ -202,7 +202,7 @@ impl Stream<'_> {
         if random.random_range(0..10) == 0 {
             datagram.ttl = random.random_range(0..4);
         }
-        let (fate, numbered, frame) = self.met(random, datagram.clone(), &header, to);
+        let (fate, numbered, frame) = self.fate_of(random, datagram.clone(), &header, to);
         Packet {
             id,
             from: job.host_of(self.source),
@@ -222,7 +222,7 @@ impl Stream<'_> {
     }
 
     /// The fate of a packet, mostly admission. A forged packet does not use a number of its source.
-    fn met(
+    fn fate_of(
         &self,
         random: &mut impl Rng,
         datagram: Datagram,
@@ -291,7 +291,7 @@ impl Stream<'_> {
 }
 
 /// Reorders and duplicates some packets, as a link does.
-fn on_its_way(packets: Vec<Packet>, random: &mut impl Rng) -> Vec<Packet> {
+fn reorder_and_duplicate(packets: Vec<Packet>, random: &mut impl Rng) -> Vec<Packet> {
     let mut places: Vec<(usize, Packet)> = Vec::new();
     for (at, packet) in packets.into_iter().enumerate() {
         let place = at * 2;

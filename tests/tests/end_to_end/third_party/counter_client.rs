@@ -14,15 +14,15 @@ pub const NOT_INSTALLED: i32 = 3;
 /// A running client that reads one cell of a counter array. Dropping it ends the process.
 pub struct CounterClient {
     process: Child,
-    ask: ChildStdin,
+    requests: ChildStdin,
     answers: BufReader<ChildStdout>,
 }
 
 impl CounterClient {
-    /// Starts the client. Prints that Python or a package is missing.
+    /// Starts the client. If Python or a package is missing, reports a skipped test and returns `None`.
     ///
     /// # Panics
-    /// If one is missing and `ULTIMA_REQUIRE_PYTHON=1`.
+    /// If Python or a package is missing and `ULTIMA_REQUIRE_PYTHON=1`.
     pub fn start(grpc: SocketAddr, cell: Cell) -> Option<Self> {
         let python = needs::python();
         let started = Command::new(&python)
@@ -42,16 +42,16 @@ impl CounterClient {
                 return None;
             }
         };
-        let ask = process.stdin.take().expect("it is piped");
-        let answers = BufReader::new(process.stdout.take().expect("it is piped"));
+        let requests = process.stdin.take().expect("a pipe");
+        let answers = BufReader::new(process.stdout.take().expect("a pipe"));
         let mut client = Self {
             process,
-            ask,
+            requests,
             answers,
         };
         // The first answer shows that all packages are installed.
-        if client.ask().is_none() {
-            let status = client.process.wait().expect("it is our child");
+        if client.request().is_none() {
+            let status = client.process.wait().expect("a child process");
             assert_eq!(status.code(), Some(NOT_INSTALLED), "the client failed");
             needs::python_missing("PyPI's p4runtime and grpcio are not installed");
             return None;
@@ -64,12 +64,12 @@ impl CounterClient {
     /// # Panics
     /// If the client has ended.
     pub fn read(&mut self) -> Count {
-        self.ask().expect("the client answers")
+        self.request().expect("the client answers")
     }
 
-    fn ask(&mut self) -> Option<Count> {
+    fn request(&mut self) -> Option<Count> {
         // Without its packages the client ends, which closes its input.
-        self.ask.write_all(b"\n").ok()?;
+        self.requests.write_all(b"\n").ok()?;
         let mut line = String::new();
         self.answers
             .read_line(&mut line)

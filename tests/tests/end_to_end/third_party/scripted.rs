@@ -32,7 +32,7 @@ pub struct Pushed<'a> {
     pub json: &'a [u8],
 }
 
-/// Runs the script `name` with `python` and a switch without a program. Prints that `package` is missing.
+/// Runs the script `name` with `python` and a switch without a program. If `package` is missing, reports a skipped test.
 ///
 /// # Panics
 /// If the script fails, or a package is missing and `ULTIMA_REQUIRE_PYTHON=1`.
@@ -68,17 +68,17 @@ pub fn run(name: &str, package: &str, python: &str, program: &Pushed) {
         Ok(client) => client,
         Err(error) => return needs::python_missing(&format!("cannot run {python}: {error}")),
     };
-    let orders = BufReader::new(client.stdout.take().expect("it is piped"));
-    let mut answers = client.stdin.take().expect("it is piped");
-    for order in orders.lines() {
-        let answer = match obey(&ends, &order.expect("the client writes text")) {
+    let commands = BufReader::new(client.stdout.take().expect("a pipe"));
+    let mut answers = client.stdin.take().expect("a pipe");
+    for command in commands.lines() {
+        let answer = match run_command(&ends, &command.expect("the client writes text")) {
             Ok(()) => "ok".to_owned(),
             Err(problem) => problem,
         };
         // The exit code of a client that has ended shows the reason.
         let _ = writeln!(answers, "{answer}");
     }
-    let status = client.wait().expect("it is our child");
+    let status = client.wait().expect("a child process");
     match status.code() {
         Some(0) => {}
         Some(NOT_INSTALLED) => needs::python_missing(&format!("PyPI's {package} is not installed")),
@@ -104,9 +104,9 @@ fn port(number: u16) -> (PortConfig, (u16, UnixDatagram)) {
 }
 
 /// Runs a client's command: `send PORT FRAME` or `expect PORT FRAME`.
-fn obey(ends: &[(u16, UnixDatagram)], order: &str) -> Result<(), String> {
-    let [verb, port, frame] = order.split(' ').collect::<Vec<_>>()[..] else {
-        return Err(format!("`{order}` is not VERB PORT FRAME"));
+fn run_command(ends: &[(u16, UnixDatagram)], command: &str) -> Result<(), String> {
+    let [verb, port, frame] = command.split(' ').collect::<Vec<_>>()[..] else {
+        return Err(format!("`{command}` is not VERB PORT FRAME"));
     };
     let end = ends.iter().find(|(number, _)| Ok(*number) == port.parse());
     let (_, end) = end.ok_or_else(|| format!("there is no port {port}"))?;
@@ -127,7 +127,7 @@ fn obey(ends: &[(u16, UnixDatagram)], order: &str) -> Result<(), String> {
                 false => Err(format!("another frame: {:02x?}", &buffer[..len])),
             }
         }
-        _ => Err(format!("there is no order `{verb}`")),
+        _ => Err(format!("unknown command `{verb}`")),
     }
 }
 

@@ -74,7 +74,7 @@ struct GroupReplica {
     rid: u16,
 }
 
-/// A clone session, or a mirror session on Tofino, which copies some bytes, or all for 0.
+/// A clone session, or a mirror session on Tofino, with the number of bytes to copy; 0 for all.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Session {
@@ -93,7 +93,7 @@ enum SessionPort {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum NamedPort {
-    /// The session whose packets are processed again.
+    /// The session whose packets are recirculated.
     Recirculation,
 }
 
@@ -195,7 +195,7 @@ fn folder() -> &'static Path {
 }
 
 fn load(name: &str) -> Vectors {
-    let text = fs::read_to_string(folder().join(name)).expect("it was found");
+    let text = fs::read_to_string(folder().join(name)).expect("the file exists");
     serde_yaml::from_str(&text).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
@@ -327,14 +327,14 @@ impl Step {
     pub fn frame(&self, number: u32) -> Vec<u8> {
         let bytes = pattern(&self.frame, number).into_iter();
         bytes
-            .map(|byte| byte.expect("what is sent is known"))
+            .map(|byte| byte.expect("a sent frame has no wildcards"))
             .collect()
     }
 
     /// Compares arrivals, by port, with the expected ones.
     ///
     /// # Errors
-    /// The first difference, in words.
+    /// A description of the first difference.
     pub fn check(&self, number: u32, arrivals: &BTreeMap<u16, Vec<Vec<u8>>>) -> Result<(), String> {
         let mut expected: BTreeMap<u16, Vec<Vec<Option<u8>>>> = BTreeMap::new();
         for copy in &self.out {
@@ -367,11 +367,11 @@ fn pattern(text: &str, number: u32) -> Vec<Option<u8>> {
     let digits: String = text
         .replace("nnnnnnnn", &format!("{number:08x}"))
         .lines()
-        .map(|line| line.split('#').next().expect("there is always a first"))
+        .map(|line| line.split('#').next().expect("a part"))
         .flat_map(str::split_whitespace)
         .map(|word| match word.split_once('*') {
             None => word.to_owned(),
-            Some((word, times)) => word.repeat(times.parse().expect("how often")),
+            Some((word, times)) => word.repeat(times.parse().expect("a count")),
         })
         .collect();
     assert!(digits.len().is_multiple_of(2), "half a byte in {text}");
@@ -436,7 +436,7 @@ mod tests {
 
     /// A chip rounds rates, so the files use values that it does not change.
     #[test]
-    fn chips_keep_the_meters_as_they_are_written() {
+    fn chips_do_not_round_the_rates_of_the_meters() {
         let names = names();
         let configs: Vec<MeterConfig> = (all().values())
             .flat_map(|vectors| vectors.entries.updates(&names))
@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn words_come_as_often_as_is_said() {
+    fn words_are_repeated() {
         let (any, byte) = (None, Some);
         assert_eq!(
             pattern("01 02..*2 # 03", 0),
@@ -467,12 +467,12 @@ mod tests {
     }
 
     #[test]
-    fn another_byte_another_length_and_a_wrong_checksum_are_noticed() {
+    fn wrong_bytes_lengths_and_checksums_are_detected() {
         let vectors = load("forwarding.yaml");
         let step = &vectors.packets[0];
         let out: Vec<u8> = pattern(&step.out[0].frame, 0)
             .into_iter()
-            .map(|byte| byte.expect("a plain datagram has no times"))
+            .map(|byte| byte.expect("a plain datagram has no wildcards"))
             .collect();
         let port = step.out[0].port;
         let check = |frame: Vec<u8>| step.check(0, &BTreeMap::from([(port, vec![frame])]));

@@ -1,4 +1,4 @@
-//! A crew: the members of a job on a fabric of embedded switches, which take part in checks.
+//! The running members of a job on a fabric of embedded switches, which take part in checks.
 
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use ultima_tests::testbed::Testbed;
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A job with a running member for each rank, one per host.
-pub struct Crew {
+pub struct RunningJob {
     /// The job.
     pub job: Job,
     name: String,
@@ -34,12 +34,12 @@ pub struct Crew {
 
 struct Member {
     collective: Collective,
-    attending: JoinHandle<()>,
+    session: JoinHandle<()>,
     /// The far end of an unplugged link.
     _unplugged: Option<OwnedFd>,
 }
 
-impl Crew {
+impl RunningJob {
     /// Starts switches, a controller, the job `name`, and its members in rank order. The links of hosts in `unplugged` are not
     /// connected to a switch.
     ///
@@ -56,7 +56,7 @@ impl Crew {
         let job = controller.create(&testbed, &yaml);
         let client = controller.client();
         let mut ends: Vec<Option<OwnedFd>> = ends.into_iter().map(Some).collect();
-        let mut crew = Self {
+        let mut running = Self {
             job,
             name: name.to_owned(),
             members: Vec::new(),
@@ -74,18 +74,18 @@ impl Crew {
                 }
                 false => (end, None),
             };
-            let (member, here) = crew.join(*host, end, far);
-            crew.members.push(Some(member));
-            all_here = Some(here);
+            let (member, all_joined) = running.join(*host, end, far);
+            running.members.push(Some(member));
+            all_here = Some(all_joined);
         }
-        let mut here = all_here.expect("a job has members");
-        let waited = crew.testbed.runtime.block_on(async {
-            timeout(TIMEOUT, here.wait_for(|here| *here))
+        let mut all_joined = all_here.expect("a job has members");
+        let waited = running.testbed.runtime.block_on(async {
+            timeout(TIMEOUT, all_joined.wait_for(|all_joined| *all_joined))
                 .await
-                .map(|here| here.is_ok())
+                .map(|all_joined| all_joined.is_ok())
         });
         assert_eq!(waited, Ok(true), "all members attend");
-        crew
+        running
     }
 
     fn join(
@@ -103,9 +103,9 @@ impl Crew {
         let collective = Collective::over_port(config, membership.port(end));
         let collective = collective.unwrap_or_else(|error| panic!("{error}"));
         let mut probes = Probes::new(collective.prober());
-        let here = probes.all_here();
+        let all_joined = probes.all_here();
         let client = self.client.clone();
-        let attending = self.testbed.runtime.spawn(async move {
+        let session = self.testbed.runtime.spawn(async move {
             // The session ends with the test.
             let _ = client
                 .attend(attendance, &mut probes, &mut Fixed::default())
@@ -113,10 +113,10 @@ impl Crew {
         });
         let member = Member {
             collective,
-            attending,
+            session,
             _unplugged: unplugged,
         };
-        (member, here)
+        (member, all_joined)
     }
 
     /// Ends a member without a message to the controller, as a crash does.
@@ -125,7 +125,7 @@ impl Crew {
     /// If the member has ended.
     pub fn kill(&mut self, rank: u16) {
         let member = self.members[usize::from(rank)].take().expect("it is there");
-        member.attending.abort();
+        member.session.abort();
         drop(member.collective);
     }
 
@@ -133,7 +133,7 @@ impl Crew {
     ///
     /// # Panics
     /// If the controller rejects the check, or the rank has ended.
-    pub fn check_amid_traffic(&self, from: u16, to: u16) -> CheckJobResponse {
+    pub fn check_with_traffic(&self, from: u16, to: u16) -> CheckJobResponse {
         let member = self.members[usize::from(from)]
             .as_ref()
             .expect("it is there");
@@ -162,8 +162,8 @@ impl Crew {
     ///
     /// # Panics
     /// If the switch rejects the change.
-    pub fn sabotage(&self, switch: usize, work: impl AsyncFnOnce(&Operator, &Fabric, &Job)) {
-        self.usurp(switch, |operator| {
+    pub fn change_switch(&self, switch: usize, work: impl AsyncFnOnce(&Operator, &Fabric, &Job)) {
+        self.as_primary(switch, |operator| {
             let work = work(operator, &self.testbed.fabric, &self.job);
             self.testbed.runtime.block_on(work);
         });
@@ -173,12 +173,12 @@ impl Crew {
     ///
     /// # Panics
     /// If the controller rejects the check.
-    pub fn check_without(&self, switch: usize) -> CheckJobResponse {
-        self.usurp(switch, |_| self.check())
+    pub fn check_without_primary(&self, switch: usize) -> CheckJobResponse {
+        self.as_primary(switch, |_| self.check())
     }
 
     /// Makes an operator the primary of a switch for the time of `work`.
-    fn usurp<T>(&self, switch: usize, work: impl FnOnce(&Operator) -> T) -> T {
+    fn as_primary<T>(&self, switch: usize, work: impl FnOnce(&Operator) -> T) -> T {
         let grpc = self.testbed.grpc()[switch];
         let operator = self.testbed.runtime.block_on(Operator::at(switch, grpc));
         self.controller

@@ -33,7 +33,8 @@ fn class(error: &JobError) -> &'static str {
         | JobError::Interface { .. }
         | JobError::Bucket(_)
         | JobError::Length { .. } => "SettingError",
-        JobError::Refused(Refusal::Mismatch { .. } | Refusal::Seed { .. }) => "MismatchError",
+        JobError::Refused(Refusal::Mismatch { .. } | Refusal::Seed { .. })
+        | JobError::OtherOperation { .. } => "MismatchError",
         JobError::Refused(_)
         | JobError::Resolve { .. }
         | JobError::Socket { .. }

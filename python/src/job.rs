@@ -10,7 +10,6 @@ use ultima_agent::job::{self, Addresses, JobBuilder, JobError};
 use ultima_host::{Config, Element, Gather, Timeouts};
 
 use crate::memory::Memory;
-use crate::misfits::Misfits;
 use crate::pending::Pending;
 use crate::store::AtStore;
 use crate::{error, signals};
@@ -20,7 +19,6 @@ use crate::{error, signals};
 pub struct Job {
     /// None after `close`.
     inner: Mutex<Option<Arc<job::Job>>>,
-    misfits: Arc<Misfits>,
     /// The process that started the job: only there are its threads.
     process: u32,
     #[pyo3(get)]
@@ -206,7 +204,6 @@ pub fn start(py: Python<'_>, settings: Settings, meeting: Option<Meeting>) -> Py
         seed: job.config().seed,
         slot_bytes: job.config().slot_bytes,
         deadline: job.config().t_b.as_secs_f64(),
-        misfits: Arc::new(Misfits::new(job.observer())),
         inner: Mutex::new(Some(Arc::new(job))),
     })
 }
@@ -258,8 +255,7 @@ impl Job {
         if bucket.is_none() {
             job.begin_step();
         }
-        let misfits = Arc::clone(&self.misfits);
-        Ok(Pending::bounded(self.rank, operation, misfits))
+        Ok(Pending::bounded(self.rank, operation))
     }
 
     /// Starts the exact operation `kind` with the values that are at `from`, and stores the result at `to`.

@@ -5,7 +5,6 @@
 mod error;
 mod job;
 mod memory;
-mod misfits;
 mod outcome;
 mod pending;
 mod signals;

@@ -62,13 +62,6 @@ impl Outcome {
         format!("step {} bucket {}", self.step, self.bucket)
     }
 
-    /// The rank with the largest share of missing packets, among those that are not silent.
-    pub fn latest(&self) -> Option<(u16, f64)> {
-        let late = self.late.iter().map(|(rank, share)| (*rank, *share));
-        let late = late.filter(|(rank, _)| !self.silent.contains(rank));
-        late.max_by(|a, b| a.1.total_cmp(&b.1))
-    }
-
     /// That of a bounded operation at `rank`.
     pub fn bounded(rank: u16, outcome: &ultima_host::Outcome) -> Self {
         let causes = Cause::ALL.map(|cause| {

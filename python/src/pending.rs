@@ -1,6 +1,6 @@
 //! An operation in progress, as a Python object.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use pyo3::prelude::*;
@@ -8,7 +8,6 @@ use ultima_agent::job::{JobError, Pending as Operation, Reduced};
 use ultima_host::ExactOutcome;
 
 use crate::memory::Memory;
-use crate::misfits::Misfits;
 use crate::outcome::Outcome;
 use crate::{error, signals};
 
@@ -17,8 +16,6 @@ use crate::{error, signals};
 pub struct Pending {
     rank: u16,
     state: Mutex<State>,
-    /// None for an exact operation, whose error names such ranks itself.
-    misfits: Option<Arc<Misfits>>,
 }
 
 enum State {
@@ -67,11 +64,10 @@ fn store(reduced: &Reduced<ExactOutcome>, memory: &mut Memory) -> Result<(), Job
 
 impl Pending {
     /// A bounded operation of `rank`, whose result is in the caller's memory.
-    pub fn bounded(rank: u16, operation: Operation, misfits: Arc<Misfits>) -> Self {
+    pub fn bounded(rank: u16, operation: Operation) -> Self {
         Self {
             rank,
             state: Mutex::new(State::Bounded(operation)),
-            misfits: Some(misfits),
         }
     }
 
@@ -80,25 +76,7 @@ impl Pending {
         Self {
             rank,
             state: Mutex::new(State::Exact(operation, memory)),
-            misfits: None,
         }
-    }
-
-    /// Returns an error if other ranks run another operation under this one's number.
-    fn check(&self, py: Python<'_>, outcome: &Outcome) -> PyResult<()> {
-        let misfits = self.misfits.as_ref();
-        let latest = outcome.latest();
-        let share = latest.map_or(0.0, |(_, share)| share);
-        if !py.detach(|| misfits.is_some_and(|misfits| misfits.are_new(share))) {
-            return Ok(());
-        }
-        let sender = latest.map_or("another rank".into(), |(rank, _)| format!("rank {rank}"));
-        let message = format!(
-            "{}: packets of {sender} belong to another operation; all ranks must make the same calls in the same order, \
-             with arrays of the same length",
-            outcome.name()
-        );
-        Err(error::new(py, "MismatchError", message))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -121,10 +99,6 @@ impl Pending {
         };
         let ended = signals::wait(py, limit, |slice| self.lock().wait(self.rank, slice))?;
         let ended = ended.transpose();
-        let outcome = ended.map_err(|failed| error::of(py, &failed))?;
-        if let Some(outcome) = &outcome {
-            self.check(py, outcome)?;
-        }
-        Ok(outcome)
+        ended.map_err(|failed| error::of(py, &failed))
     }
 }

@@ -6,6 +6,7 @@ use std::net::SocketAddrV4;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use ultima_host::OperationId;
 
 use super::parts::BUCKETS;
 use crate::SessionError;
@@ -149,6 +150,17 @@ pub enum JobError {
     /// The job has ended, or the controller has removed this rank.
     #[error("the job has ended: {0}")]
     Ended(String),
+    /// Packets of another rank did not fit an AllReduce, so its result lacks them.
+    #[error(
+        "{id}: packets of rank {rank} belong to another operation; all ranks must make the same calls in the same order, with \
+         arrays of the same length"
+    )]
+    OtherOperation {
+        /// The AllReduce.
+        id: OperationId,
+        /// The other rank.
+        rank: u16,
+    },
     /// The bucket's number is too large.
     #[error("bucket {0}: expected a number below {BUCKETS}")]
     Bucket(u16),

@@ -45,6 +45,7 @@ mod builder;
 mod env;
 pub(crate) mod error;
 mod interface;
+mod misfits;
 mod parts;
 mod pending;
 pub mod rendezvous;
@@ -120,7 +121,8 @@ impl Job {
         &self.config
     }
 
-    /// Averages `values` over all ranks, as a step of its own. Every rank calls it with as many values.
+    /// Averages `values` over all ranks, as a step of its own. Every rank calls it with as many values; if one does not, the
+    /// result is [`JobError::OtherOperation`].
     ///
     /// The result is the mean of the contributions that arrived before the deadline; its
     /// [`Outcome`](ultima_host::Outcome) has what is missing. With recycling this is bucket 0.

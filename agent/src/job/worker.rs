@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use ultima_host::{Error, Exact, ExactOutcome, OperationId, Outcome, Report, Taken};
 
 use super::JobError;
+use super::misfits::Misfits;
 use super::parts::Parts;
 use super::pending::{Completer, Reduced};
 use super::rendezvous::Place;
@@ -87,7 +88,7 @@ impl Started {
     }
 
     /// Decodes the result of an operation that has ended, and hands it over.
-    fn finish(self, place: &mut Place) {
+    fn finish(self, place: &mut Place, misfits: &mut Misfits) {
         let collective = place.collective();
         let id = self.id();
         match self.kind {
@@ -98,10 +99,12 @@ impl Started {
                         .map(|(outcome, values)| Reduced { values, outcome }),
                     Work::Parts(parts) => parts.into_result(),
                 };
-                if let Ok(Reduced { outcome, .. }) = &ended {
-                    place.suspect(&outcome.suspected);
-                }
-                completer.complete(ended.map_err(JobError::from));
+                let checked = ended.map_err(JobError::from).and_then(|reduced| {
+                    place.suspect(&reduced.outcome.suspected);
+                    misfits.check(place.collective(), &reduced.outcome)?;
+                    Ok(reduced)
+                });
+                completer.complete(checked);
             }
             Kind::Exact(_, _, completer) => {
                 let ended = collective.wait_exact(id);
@@ -123,6 +126,7 @@ pub(super) struct Worker {
     pace: Option<Duration>,
     /// With recycling, the length of each bucket, which may not change.
     lens: BTreeMap<u16, usize>,
+    misfits: Misfits,
     /// The reason that no operation can start any more.
     failed: Option<String>,
     finish: Option<Finish>,
@@ -166,6 +170,7 @@ impl Worker {
             started: Vec::new(),
             pace: None,
             lens: BTreeMap::new(),
+            misfits: Misfits::default(),
             failed: None,
             finish: None,
             wake,
@@ -245,7 +250,7 @@ impl Worker {
                 Ok(true) => {
                     let ended = self.started.remove(at);
                     self.pace = ended.pace().or(self.pace);
-                    ended.finish(&mut self.place);
+                    ended.finish(&mut self.place, &mut self.misfits);
                 }
                 Ok(false) => at += 1,
                 Err(error) => self.fail(error.to_string()),

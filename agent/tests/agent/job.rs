@@ -81,6 +81,26 @@ fn is_near(values: &[f32], expected: f32) -> bool {
     values.iter().all(|value| (value - expected).abs() < 1e-4)
 }
 
+/// Lengths with other numbers of packets, with as many, with the same padding, and in parts.
+#[test]
+fn vectors_of_different_lengths_are_an_error_at_every_rank() {
+    for len in [10, 1000, 2000, 100_000, 1_500_000] {
+        for longer in [1, len / 2] {
+            at_addresses(3, move |job| {
+                let is_longer = usize::from(job.rank() == 1);
+                let mean = job.all_reduce(vec![1.0; len + longer * is_longer]).wait();
+                let error = mean.expect_err("the lengths differ").to_string();
+                let expected = match is_longer {
+                    0 => "step 0 bucket 0: packets of rank 1 belong to another operation",
+                    _ => "step 0 bucket 0: packets of rank ",
+                };
+                assert!(error.starts_with(expected), "{error}");
+                assert!(error.ends_with("with arrays of the same length"), "{error}");
+            });
+        }
+    }
+}
+
 #[test]
 fn buckets_are_in_flight_together_and_results_in_any_order() {
     at_addresses(4, |job| {

@@ -453,7 +453,8 @@ impl Outbox {
         })
     }
 
-    fn notify(&mut self, gather: bool, now: Time) {
+    /// Sends a notice that the last GATHER is sent, or only the last SCATTER.
+    pub(super) fn notify(&mut self, gather: bool, now: Time) {
         self.notice = Some(Notice {
             gather,
             urgent: false,
@@ -485,7 +486,7 @@ impl Outbox {
         }
     }
 
-    /// Drops everything: t_B passed or the shard lapsed, so no rank waits for it.
+    /// Drops everything: t_B passed or the shard lapsed, so no rank waits for its data.
     pub(super) fn abandon(&mut self, now: Time) {
         self.stop_scatter(now);
         self.counters.gather.never_sent += std::mem::take(&mut self.gather_left);

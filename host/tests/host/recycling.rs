@@ -322,6 +322,28 @@ fn a_straggler_many_steps_behind_is_carried() {
     check_counters(&counters(&network));
 }
 
+/// Its shard lapses while it catches up, so it sends no data.
+#[test]
+fn a_straggler_many_steps_behind_is_not_silent() {
+    let mut network = Network::new(&recycling(4, 8));
+    let (mut catches_up, mut suspicions) = (false, Vec::new());
+    network.run_ranks(|_, rank, done| {
+        let step = done.as_ref().map_or(0, |done| done.outcome.id.step + 1);
+        catches_up |= rank == 2 && step > 15;
+        if let Some(done) = done
+            && catches_up
+        {
+            suspicions.extend(done.outcome.suspected);
+        }
+        let delay = match (rank, step) {
+            (2, 10) => T_B * 5,
+            _ => Duration::from_millis(2),
+        };
+        (step < 60).then(|| (delay, id(step), vec![1.0; 500]))
+    });
+    assert_eq!(suspicions, [0; 0]);
+}
+
 /// Rank 3 leaves after ten steps. No rank averages the contributions to its shard, which go into the others'
 /// next steps until those lapse as well.
 #[test]

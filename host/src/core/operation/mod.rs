@@ -196,9 +196,11 @@ impl<V: ValueStore> Operation<V> {
     }
 
     /// Gives up this rank's shard, because all others are too far ahead to wait for it or to use its
-    /// contributions. The shard becomes zero, nothing is sent, and the others' aggregates are still accepted.
+    /// contributions. The shard becomes zero, no data is sent, and the others' aggregates are still accepted. A notice shows the
+    /// others that this rank is not silent: they wait for it again, so that it can catch up.
     pub(super) fn lapse(&mut self, rank: u16, now: Time) {
         self.outbox.abandon(now);
+        self.outbox.notify(true, now);
         if let Some(waiting) = &mut self.waiting {
             waiting.reduce.lapse();
             let shard = self.layout.shard(rank);

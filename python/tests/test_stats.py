@@ -180,6 +180,8 @@ class Log(unittest.TestCase):
 
         with self.assertRaisesRegex(SettingError, "writer is None: expected a SummaryWriter"):
             tensorboard(None)
+        with self.assertRaisesRegex(SettingError, "expected a SummaryWriter, an object"):
+            tensorboard(Writer)
         first, second = object(), object()
         tensorboard(Writer())
         tensorboard(Writer(), state=second, tag="second")
@@ -190,6 +192,18 @@ class Log(unittest.TestCase):
         self.assertIn(("second/seconds", 0.5, 4), scalars)
         self.assertIn(("ultima/seconds", 0.25, 3), scalars)
         self.assertIn(("ultima/late_ranks", 1, 3), scalars)
+
+    def test_a_writer_that_fails_gets_no_more_steps(self):
+        class Full:
+            def add_scalar(self, tag, value, number):
+                raise OSError("no space left on device")
+
+        tensorboard(Full())
+        self.addCleanup(_listeners.clear)
+        with self.assertLogs("ultima", "ERROR") as log:
+            publish(None, step(1))
+            publish(None, step(2))
+        self.assertEqual(len(log.records), 1)
 
 
 if not hasattr(unittest.TestCase, "assertNoLogs"):  # Python 3.9

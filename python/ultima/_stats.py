@@ -320,8 +320,8 @@ def tensorboard(writer: Writer, *, state: object = None, tag: str = "ultima") ->
         tag: What the names of the values start with.
 
     """
-    if not callable(getattr(writer, "add_scalar", None)):
-        raise SettingError(f"writer is {writer!r}: expected a SummaryWriter, which has add_scalar")
+    if isinstance(writer, type) or not callable(getattr(writer, "add_scalar", None)):
+        raise SettingError(f"writer is {writer!r}: expected a SummaryWriter, an object that has add_scalar")
 
     def record(of: object, step: StepStats) -> None:
         if state is not None and of is not state:
@@ -338,8 +338,9 @@ def tensorboard(writer: Writer, *, state: object = None, tag: str = "ultima") ->
 
 def publish(state: object, step: StepStats) -> None:
     """Hand a state's finished step to all listeners."""
-    for listener in _listeners:
+    for listener in [*_listeners]:
         try:
             listener(state, step)
         except Exception:
-            logger.exception("a listener to Ultima's statistics failed")
+            _listeners.remove(listener)
+            logger.exception("a listener to Ultima's statistics failed, and gets no more steps")

@@ -1,7 +1,7 @@
 //! Jobs of several ranks on loopback, with real sockets.
 
 use std::future::Future;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::pin::pin;
 use std::process::{Child, Command, Stdio};
@@ -379,6 +379,65 @@ fn a_store_that_does_not_run_is_an_error_with_advice() {
         "{error}"
     );
     assert!(error.contains("ULTIMA_STORE=host"), "{error}");
+}
+
+#[test]
+fn a_store_that_rank_0_does_not_serve_is_an_error_without_torchs_advice() {
+    let (host, port) = free_port();
+    let rendezvous = TcpStore::new(&host, port, 1, 2).host();
+    let error = builder(rendezvous)
+        .timeout(Duration::from_millis(200))
+        .start();
+    let error = error.err().expect("an error").to_string();
+    let expected = [
+        &format!("{host}:{port}: no answer within"),
+        "Rank 0 serves the store there, and did not start",
+    ];
+    assert!(expected.iter().all(|text| error.contains(text)), "{error}");
+    assert!(!error.contains("ULTIMA_STORE=host"), "{error}");
+}
+
+#[test]
+fn a_program_that_holds_the_stores_port_is_an_error_at_the_timeout() {
+    let timeout = Duration::from_millis(300);
+    // The listener's queue accepts connections without an answer.
+    let silent = TcpListener::bind((own_ip(), 0)).expect("binds");
+    let other = TcpListener::bind((own_ip(), 0)).expect("binds");
+    let at = |listener: &TcpListener| listener.local_addr().expect("an address");
+    let (silent_at, other_at) = (at(&silent), at(&other));
+    // Ends with the test's process.
+    thread::spawn(move || {
+        let mut clients = Vec::new();
+        for client in other.incoming() {
+            let mut client = client.expect("a client");
+            // Fails if the client has closed the connection.
+            let _ = client.write_all(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n");
+            clients.push(client);
+        }
+    });
+    let own = addresses(1)[0];
+    let store =
+        |at: SocketAddr, rank| TcpStore::new(at.ip().to_string(), at.port(), rank, 2).host();
+    let another = "another MASTER_PORT";
+    let cases = [
+        (builder(store(silent_at, 0)), "sends nothing", another),
+        (builder(store(silent_at, 1)), "sends nothing", another),
+        (builder(store(other_at, 1)), "sends other data", another),
+        (
+            builder(Addresses::new(1, [silent_at, own])),
+            "sends nothing",
+            "another port for rank 0",
+        ),
+    ];
+    for (builder, problem, advice) in cases {
+        let began = Instant::now();
+        let error = builder.timeout(timeout).start();
+        let error = error.err().expect("an error").to_string();
+        assert!(began.elapsed() < Duration::from_secs(10), "{error}");
+        let expected = ["no answer as a store within", problem, advice];
+        assert!(expected.iter().all(|text| error.contains(text)), "{error}");
+        assert!(!error.contains("ULTIMA_STORE=host"), "{error}");
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, SocketAddrV4};
 use super::super::JobError;
 use super::exchange::{Member, bind, meet_at};
 use super::server::Server;
-use super::store::{Client, Protocol, ipv6};
+use super::store::{Advice, Client, Protocol, ipv6};
 use super::{Place, Rendezvous, Request};
 use crate::deadline::deadline;
 
@@ -67,7 +67,10 @@ impl Rendezvous for Addresses {
             _ => None,
         };
         let (ip, port) = (at.ip().to_string(), at.port());
-        let advice = "Rank 0 listens there when it runs; check its log, the address, and that firewalls pass TCP";
+        let advice = Advice {
+            absent: "Rank 0 listens there when it runs; check its log, the address, and that firewalls pass TCP",
+            foreign: "Another program may hold the port: check rank 0's log, or choose another port for rank 0",
+        };
         let until = deadline(request.timeout);
         let mut store = Client::connect(&ip, port, Some(Protocol::V2), until, advice)?;
         let place = meet_at(&mut store, &member, request, socket);

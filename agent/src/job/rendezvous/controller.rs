@@ -14,7 +14,7 @@ use super::super::error::Refusal;
 use super::super::{JobError, interface};
 use super::addresses::serve;
 use super::exchange::{Member, Offer, agree, check_mtus, hear_all};
-use super::store::{Client, Protocol};
+use super::store::{Advice, Client, Protocol};
 use super::{Members, Place, Rendezvous, Request};
 use crate::fingerprint::{Chosen, Fingerprint};
 use crate::rank::{EpochMember, JoinTimeout, JoinedRank, ReadyError, ReadyRanks, ready};
@@ -229,7 +229,11 @@ fn meet_all(member: &mut EpochMember, request: &Request, until: Instant) -> Resu
         0 => Some(serve(at)?),
         _ => None,
     };
-    let advice = "Ranks compare their settings at rank 0's address, over TCP: check that the fabric passes it";
+    let compare = "Ranks compare their settings at rank 0's address, over TCP: check that the fabric passes it";
+    let advice = Advice {
+        absent: compare,
+        foreign: compare,
+    };
     let ip = at.ip().to_string();
     let mut store = Client::connect(&ip, at.port(), Some(Protocol::V2), until, advice)?;
     let left = until.saturating_duration_since(Instant::now());

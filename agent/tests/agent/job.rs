@@ -5,8 +5,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::pin::pin;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
@@ -395,6 +395,23 @@ fn a_store_that_rank_0_does_not_serve_is_an_error_without_torchs_advice() {
     ];
     assert!(expected.iter().all(|text| error.contains(text)), "{error}");
     assert!(!error.contains("ULTIMA_STORE=host"), "{error}");
+}
+
+#[test]
+fn a_missing_store_is_reported_during_the_wait() {
+    static NOTICES: Mutex<Vec<String>> = Mutex::new(Vec::new());
+    let (host, port) = free_port();
+    let rendezvous = TcpStore::new(&host, port, 1, 2).host();
+    // The first notice comes after 5 s.
+    let builder = builder(rendezvous).timeout(Duration::from_secs(7));
+    let builder = builder.notice(|line| NOTICES.lock().expect("no panic").push(line.to_owned()));
+    builder.start().err().expect("an error");
+    let notices = NOTICES.lock().expect("no panic");
+    let [notice] = &notices[..] else {
+        panic!("one notice: {notices:?}");
+    };
+    let begins = format!("waiting for the rendezvous store at {host}:{port}: Connection refused");
+    assert!(notice.starts_with(&begins), "{notice}");
 }
 
 #[test]

@@ -72,7 +72,8 @@ impl Rendezvous for Addresses {
             foreign: "Another program may hold the port: check rank 0's log, or choose another port for rank 0",
         };
         let until = deadline(request.timeout);
-        let mut store = Client::connect(&ip, port, Some(Protocol::V2), until, advice)?;
+        let mut store =
+            Client::connect(&ip, port, Some(Protocol::V2), until, advice, request.notice)?;
         let place = meet_at(&mut store, &member, request, socket);
         drop(server);
         place

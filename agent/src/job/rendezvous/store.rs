@@ -24,6 +24,7 @@ use std::time::{Duration, Instant};
 use backon::{BlockingRetryable as _, ConstantBuilder};
 
 use super::super::JobError;
+use super::notices::Notices;
 
 /// A place where ranks leave values for each other.
 pub trait Store {
@@ -112,6 +113,8 @@ pub(super) const READY: u8 = 0;
 const LONGEST: u64 = 64 << 20;
 /// The pause between attempts to connect.
 const AGAIN: Duration = Duration::from_millis(50);
+/// The wait for a store after which the user gets a notice: ranks may start seconds apart.
+const SILENT: Duration = Duration::from_secs(5);
 /// The longest time that the server may take for an answer that depends on no other rank.
 const ANSWER: Duration = Duration::from_secs(30);
 
@@ -165,13 +168,14 @@ pub(super) struct Client {
 
 impl Client {
     /// Connects to the store at `host:port`, again and again until `deadline`. Without a `protocol` it
-    /// detects the version. The error at `deadline` ends with part of `advice`.
+    /// detects the version. Reports a long wait with `notice`. The error at `deadline` ends with part of `advice`.
     pub(super) fn connect(
         host: &str,
         port: u16,
         protocol: Option<Protocol>,
         deadline: Instant,
         advice: Advice,
+        notice: fn(&str),
     ) -> Result<Self, JobError> {
         let began = Instant::now();
         let name = format!("{host}:{port}");
@@ -183,9 +187,13 @@ impl Client {
         let may_pass =
             |failure: &Failure| !matches!(failure, Failure::Unresolved(JobError::Ipv6 { .. }));
         let pauses = ConstantBuilder::new().with_delay(AGAIN);
+        let mut notices = Notices::new(SILENT, deadline, notice);
+        let service = format!("the rendezvous store at {name}");
         let connected = connect.retry(pauses.without_max_times());
         let connected =
             connected.when(|failure| may_pass(failure) && Instant::now() + AGAIN < deadline);
+        let connected =
+            connected.notify(|failure, _| notices.failed(&service, &failure.to_string()));
         connected.call().map_err(|failure| {
             let (answer, advice) = match failure {
                 Failure::Unresolved(error @ JobError::Ipv6 { .. }) => return error,
@@ -211,7 +219,8 @@ impl Client {
             left.clamp(AGAIN, ANSWER)
         };
         let open = |protocol| -> io::Result<Self> {
-            let stream = TcpStream::connect_timeout(&address.into(), left())?;
+            // A short attempt: a notice follows it.
+            let stream = TcpStream::connect_timeout(&address.into(), left().min(SILENT))?;
             stream.set_nodelay(true)?;
             stream.set_read_timeout(Some(left()))?;
             Ok(Self {
@@ -494,7 +503,7 @@ mod tests {
 
     fn connect(port: u16, protocol: Option<Protocol>) -> Client {
         let until = Instant::now() + ANSWER;
-        Client::connect("127.0.0.1", port, protocol, until, NO_ADVICE).expect("connects")
+        Client::connect("127.0.0.1", port, protocol, until, NO_ADVICE, |_| ()).expect("connects")
     }
 
     fn use_it(mut client: Client) {

@@ -145,7 +145,14 @@ impl Rendezvous for TcpStore {
         };
         let until = deadline(request.timeout);
         let advice = if self.hosts { HOSTS } else { JOINS };
-        let mut store = Client::connect(&self.host, self.port, self.protocol, until, advice)?;
+        let mut store = Client::connect(
+            &self.host,
+            self.port,
+            self.protocol,
+            until,
+            advice,
+            request.notice,
+        )?;
         let ip = request.local.address(store.address())?;
         let socket = bind(ip, 0)?;
         let place = meet_at(&mut store, &member, request, socket);

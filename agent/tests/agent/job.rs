@@ -354,6 +354,9 @@ fn a_missing_rank_is_named_on_the_others() {
         builder.timeout(Duration::from_millis(400)).start().err()
     });
     for error in errors {
+        let sentence = error.as_ref().map(JobError::to_string);
+        let printed = error.as_ref().map(|error| format!("{error:?}"));
+        assert_eq!(printed, sentence);
         let refusal = match error {
             Some(JobError::Refused(refusal)) => refusal,
             other => panic!("{other:?}"),

@@ -73,6 +73,12 @@ pub enum JobError {
         /// Interfaces with an IPv4 address.
         present: String,
     },
+    /// Port 0, to which nothing can connect.
+    #[error("{what} has port 0: expected a port from 1 to 65535")]
+    Port {
+        /// The owner of the port.
+        what: String,
+    },
     /// The rank has no socket.
     #[error(
         "cannot open a {what} socket on {address}: {error}; check that this machine has the address and that \

@@ -476,6 +476,27 @@ fn ipv6_is_refused() {
 }
 
 #[test]
+fn port_0_is_refused_at_once() {
+    let mut addresses = addresses(2);
+    addresses[1].set_port(0);
+    let cases = [
+        (
+            builder(Addresses::new(0, addresses)),
+            "the address of rank 1",
+        ),
+        (
+            builder(TcpStore::new("127.0.0.1", 0, 1, 2)),
+            "the rendezvous store (MASTER_PORT)",
+        ),
+    ];
+    for (builder, what) in cases {
+        let error = builder.start().err().expect("an error").to_string();
+        let expected = format!("{what} has port 0: expected a port from 1 to 65535");
+        assert_eq!(error, expected);
+    }
+}
+
+#[test]
 fn packets_of_another_run_are_counted_and_dropped() {
     at_addresses(2, |job| {
         let config = job.config();

@@ -39,12 +39,13 @@ impl Addresses {
         let member = member(self.rank, self.addresses.len(), "ultima".into())?;
         let mut addresses = Vec::new();
         for (rank, address) in self.addresses.iter().enumerate() {
+            let what = format!("the address of rank {rank}");
             match address {
-                SocketAddr::V4(address) => addresses.push(*address),
-                SocketAddr::V6(address) => {
-                    let what = format!("the address of rank {rank}");
-                    return Err(ipv6(&what, &address.to_string()));
+                SocketAddr::V4(address) if address.port() == 0 => {
+                    return Err(JobError::Port { what });
                 }
+                SocketAddr::V4(address) => addresses.push(*address),
+                SocketAddr::V6(address) => return Err(ipv6(&what, &address.to_string())),
             }
         }
         let member = Member {

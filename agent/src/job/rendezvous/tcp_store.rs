@@ -138,6 +138,10 @@ impl Rendezvous for TcpStore {
     fn meet(self: Box<Self>, request: &Request) -> Result<Place, JobError> {
         let prefix = format!("ultima/{}/{}", self.run, self.generation);
         let member = member(self.rank, self.ranks, prefix)?;
+        if self.port == 0 {
+            let what = "the rendezvous store (MASTER_PORT)".into();
+            return Err(JobError::Port { what });
+        }
         let server = self.serve()?;
         let member = Member {
             hosted: server.is_some(),

@@ -17,7 +17,8 @@ const STEPS: u32 = 10;
 
 /// One rank: in training, the process of one GPU.
 fn average(job: JobBuilder) -> Result<()> {
-    let job = job.start()?;
+    // Programs with a subscriber of `tracing` need no function for notices.
+    let job = job.notice(|line| eprintln!("{line}")).start()?;
     let (rank, ranks) = (job.rank(), job.ranks());
     for step in 0..STEPS {
         let gradient = vec![f32::from(rank); VALUES];

@@ -17,7 +17,9 @@ fn main() -> Result<()> {
         bail!("usage: rank CONTROLLER JOB HOST");
     };
     let rendezvous = Controller::new(controller, name, host);
-    let job = Job::builder().rendezvous(rendezvous).start()?;
+    let job = Job::builder().rendezvous(rendezvous);
+    // Programs with a subscriber of `tracing` need no function for notices.
+    let job = job.notice(|line| eprintln!("{line}")).start()?;
     println!("rank {} of {}", job.rank(), job.ranks());
     for step in 0..STEPS {
         let gradient = vec![f32::from(job.rank()); VALUES];

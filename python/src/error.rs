@@ -30,6 +30,7 @@ fn class(error: &JobError) -> &'static str {
         | JobError::Rank { .. }
         | JobError::Members { .. }
         | JobError::Ipv6 { .. }
+        | JobError::Port { .. }
         | JobError::Interface { .. }
         | JobError::Bucket(_)
         | JobError::Length { .. } => "SettingError",

@@ -94,7 +94,7 @@ impl JobBuilder {
                     None => hostname()?,
                 };
                 builder.request.ranks = variables.number("WORLD_SIZE", "expected a number")?;
-                let controller = Controller::new(address, job, host);
+                let controller = Controller::new(address, job, host).of_variable();
                 builder.rendezvous(match variables.tls()? {
                     Some(tls) => controller.tls(tls),
                     None => controller,

@@ -12,8 +12,9 @@ use super::parts::BUCKETS;
 use crate::SessionError;
 use crate::rank::ReadyError;
 
-/// The reason that a job cannot start, or that an operation has no result.
-#[derive(Debug, thiserror::Error)]
+/// The reason that a job cannot start, or that an operation has no result. `Debug` writes the same sentence as `Display`,
+/// because `main` prints an error by `Debug`.
+#[derive(thiserror::Error)]
 pub enum JobError {
     /// An environment variable is missing or invalid.
     #[error("environment variable {name} {problem}")]
@@ -72,6 +73,12 @@ pub enum JobError {
         name: String,
         /// Interfaces with an IPv4 address.
         present: String,
+    },
+    /// Port 0, to which nothing can connect.
+    #[error("{what} has port 0: expected a port from 1 to 65535")]
+    Port {
+        /// The owner of the port.
+        what: String,
     },
     /// The rank has no socket.
     #[error(
@@ -268,6 +275,12 @@ pub enum Refusal {
         /// The largest slot that the MTU carries.
         most: usize,
     },
+}
+
+impl fmt::Debug for JobError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 impl From<ultima_host::Error> for JobError {

@@ -1,12 +1,12 @@
 //! Jobs of several ranks on loopback, with real sockets.
 
 use std::future::Future;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::pin::pin;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
@@ -374,6 +374,9 @@ fn a_missing_rank_is_named_on_the_others() {
         builder.timeout(Duration::from_millis(400)).start().err()
     });
     for error in errors {
+        let sentence = error.as_ref().map(JobError::to_string);
+        let printed = error.as_ref().map(|error| format!("{error:?}"));
+        assert_eq!(printed, sentence);
         let refusal = match error {
             Some(JobError::Refused(refusal)) => refusal,
             other => panic!("{other:?}"),
@@ -402,6 +405,82 @@ fn a_store_that_does_not_run_is_an_error_with_advice() {
 }
 
 #[test]
+fn a_store_that_rank_0_does_not_serve_is_an_error_without_torchs_advice() {
+    let (host, port) = free_port();
+    let rendezvous = TcpStore::new(&host, port, 1, 2).host();
+    let error = builder(rendezvous)
+        .timeout(Duration::from_millis(200))
+        .start();
+    let error = error.err().expect("an error").to_string();
+    let expected = [
+        &format!("{host}:{port}: no answer within"),
+        "Rank 0 serves the store there, and did not start",
+    ];
+    assert!(expected.iter().all(|text| error.contains(text)), "{error}");
+    assert!(!error.contains("ULTIMA_STORE=host"), "{error}");
+}
+
+#[test]
+fn a_missing_store_is_reported_during_the_wait() {
+    static NOTICES: Mutex<Vec<String>> = Mutex::new(Vec::new());
+    let (host, port) = free_port();
+    let rendezvous = TcpStore::new(&host, port, 1, 2).host();
+    // The first notice comes after 5 s.
+    let builder = builder(rendezvous).timeout(Duration::from_secs(7));
+    let builder = builder.notice(|line| NOTICES.lock().expect("no panic").push(line.to_owned()));
+    builder.start().err().expect("an error");
+    let notices = NOTICES.lock().expect("no panic");
+    let [notice] = &notices[..] else {
+        panic!("one notice: {notices:?}");
+    };
+    let begins = format!("waiting for the rendezvous store at {host}:{port}: Connection refused");
+    assert!(notice.starts_with(&begins), "{notice}");
+}
+
+#[test]
+fn a_program_that_holds_the_stores_port_is_an_error_at_the_timeout() {
+    let timeout = Duration::from_millis(300);
+    // The listener's queue accepts connections without an answer.
+    let silent = TcpListener::bind((own_ip(), 0)).expect("binds");
+    let other = TcpListener::bind((own_ip(), 0)).expect("binds");
+    let at = |listener: &TcpListener| listener.local_addr().expect("an address");
+    let (silent_at, other_at) = (at(&silent), at(&other));
+    // Ends with the test's process.
+    thread::spawn(move || {
+        let mut clients = Vec::new();
+        for client in other.incoming() {
+            let mut client = client.expect("a client");
+            // Fails if the client has closed the connection.
+            let _ = client.write_all(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n");
+            clients.push(client);
+        }
+    });
+    let own = addresses(1)[0];
+    let store =
+        |at: SocketAddr, rank| TcpStore::new(at.ip().to_string(), at.port(), rank, 2).host();
+    let another = "another MASTER_PORT";
+    let cases = [
+        (builder(store(silent_at, 0)), "sends nothing", another),
+        (builder(store(silent_at, 1)), "sends nothing", another),
+        (builder(store(other_at, 1)), "sends other data", another),
+        (
+            builder(Addresses::new(1, [silent_at, own])),
+            "sends nothing",
+            "another port for rank 0",
+        ),
+    ];
+    for (builder, problem, advice) in cases {
+        let began = Instant::now();
+        let error = builder.timeout(timeout).start();
+        let error = error.err().expect("an error").to_string();
+        assert!(began.elapsed() < Duration::from_secs(10), "{error}");
+        let expected = ["no answer as a store within", problem, advice];
+        assert!(expected.iter().all(|text| error.contains(text)), "{error}");
+        assert!(!error.contains("ULTIMA_STORE=host"), "{error}");
+    }
+}
+
+#[test]
 fn ipv6_is_refused() {
     let mut addresses = addresses(2);
     addresses[1].set_ip(IpAddr::V6("fd00::1".parse().expect("an address")));
@@ -413,6 +492,27 @@ fn ipv6_is_refused() {
         let error = error.expect("an error");
         assert!(matches!(error, JobError::Ipv6 { .. }), "{error:?}");
         assert!(error.to_string().contains("over IPv4 only"), "{error}");
+    }
+}
+
+#[test]
+fn port_0_is_refused_at_once() {
+    let mut addresses = addresses(2);
+    addresses[1].set_port(0);
+    let cases = [
+        (
+            builder(Addresses::new(0, addresses)),
+            "the address of rank 1",
+        ),
+        (
+            builder(TcpStore::new("127.0.0.1", 0, 1, 2)),
+            "the rendezvous store (MASTER_PORT)",
+        ),
+    ];
+    for (builder, what) in cases {
+        let error = builder.start().err().expect("an error").to_string();
+        let expected = format!("{what} has port 0: expected a port from 1 to 65535");
+        assert_eq!(error, expected);
     }
 }
 

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, SocketAddrV4};
 use super::super::JobError;
 use super::exchange::{Member, bind, meet_at};
 use super::server::Server;
-use super::store::{Client, Protocol, ipv6};
+use super::store::{Advice, Client, Protocol, ipv6};
 use super::{Place, Rendezvous, Request};
 use crate::deadline::deadline;
 
@@ -39,12 +39,13 @@ impl Addresses {
         let member = member(self.rank, self.addresses.len(), "ultima".into())?;
         let mut addresses = Vec::new();
         for (rank, address) in self.addresses.iter().enumerate() {
+            let what = format!("the address of rank {rank}");
             match address {
-                SocketAddr::V4(address) => addresses.push(*address),
-                SocketAddr::V6(address) => {
-                    let what = format!("the address of rank {rank}");
-                    return Err(ipv6(&what, &address.to_string()));
+                SocketAddr::V4(address) if address.port() == 0 => {
+                    return Err(JobError::Port { what });
                 }
+                SocketAddr::V4(address) => addresses.push(*address),
+                SocketAddr::V6(address) => return Err(ipv6(&what, &address.to_string())),
             }
         }
         let member = Member {
@@ -67,9 +68,13 @@ impl Rendezvous for Addresses {
             _ => None,
         };
         let (ip, port) = (at.ip().to_string(), at.port());
-        let advice = "Rank 0 listens there when it runs; check its log, the address, and that firewalls pass TCP";
+        let advice = Advice {
+            absent: "Rank 0 listens there when it runs; check its log, the address, and that firewalls pass TCP",
+            foreign: "Another program may hold the port: check rank 0's log, or choose another port for rank 0",
+        };
         let until = deadline(request.timeout);
-        let mut store = Client::connect(&ip, port, Some(Protocol::V2), until, advice)?;
+        let mut store =
+            Client::connect(&ip, port, Some(Protocol::V2), until, advice, request.notice)?;
         let place = meet_at(&mut store, &member, request, socket);
         drop(server);
         place

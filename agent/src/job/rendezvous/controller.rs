@@ -14,7 +14,8 @@ use super::super::error::Refusal;
 use super::super::{JobError, interface};
 use super::addresses::serve;
 use super::exchange::{Member, Offer, agree, check_mtus, hear_all};
-use super::store::{Client, Protocol};
+use super::notices::Notices;
+use super::store::{Advice, Client, Protocol};
 use super::{Members, Place, Rendezvous, Request};
 use crate::fingerprint::{Chosen, Fingerprint};
 use crate::rank::{EpochMember, JoinTimeout, JoinedRank, ReadyError, ReadyRanks, ready};
@@ -34,6 +35,8 @@ pub struct Controller {
     tls: Option<ClientTls>,
     job: String,
     host: String,
+    /// True if ULTIMA_CONTROLLER has the address.
+    is_variable: bool,
 }
 
 impl Controller {
@@ -49,6 +52,16 @@ impl Controller {
             tls: None,
             job: job.into(),
             host: host.into(),
+            is_variable: false,
+        }
+    }
+
+    /// Names ULTIMA_CONTROLLER in errors of the address.
+    pub(in super::super) fn of_variable(self) -> Self {
+        let is_variable = true;
+        Self {
+            is_variable,
+            ..self
         }
     }
 
@@ -58,29 +71,24 @@ impl Controller {
         Self { tls, ..self }
     }
 
-    /// Connects to the controller. A notice says once that it does not answer.
+    /// Connects to the controller. Notices report a long wait.
     async fn connect(&self, until: Instant, notice: fn(&str)) -> Result<ControlClient, JobError> {
-        let begun = Instant::now();
+        let mut notices = Notices::new(SILENT, until, notice);
+        let service = format!("the controller at {}", self.address);
         let connect = || ControlClient::connect_with(&self.address, self.tls.clone());
         let pauses = ConstantBuilder::new().with_delay(AGAIN);
         let connected = connect.retry(pauses.without_max_times());
         let connected = connected.when(|_| Instant::now() + AGAIN < until);
-        let mut is_first = true;
-        let connected = connected.notify(|error, _| {
-            if is_first && begun.elapsed() >= SILENT {
-                is_first = false;
-                let reason = match error {
-                    ClientError::NoAnswer { reason, .. }
-                    | ClientError::NoneAnswers { reason, .. } => reason.clone(),
-                    other => other.to_string(),
-                };
-                notice(&format!(
-                    "waiting for the controller at {}: {reason}",
-                    self.address
-                ));
+        let connected = connected.notify(|error, _| match error {
+            ClientError::NoAnswer { reason, .. } | ClientError::NoneAnswers { reason, .. } => {
+                notices.failed(&service, reason);
             }
+            other => notices.failed(&service, &other.to_string()),
         });
-        connected.await.map_err(no_controller)
+        let is_variable = self.is_variable;
+        connected
+            .await
+            .map_err(|error| no_controller(error, is_variable))
     }
 
     /// Compares the number of a job's members with that of the caller's ranks, before this rank joins.
@@ -146,8 +154,8 @@ impl Controller {
     }
 }
 
-/// The error of a connection, with the advice for a user of the library.
-fn no_controller(error: ClientError) -> JobError {
+/// The error of a connection, with the advice for a user of the library. `is_variable` as in [`Controller`].
+fn no_controller(error: ClientError, is_variable: bool) -> JobError {
     match error {
         ClientError::NoAnswer {
             address,
@@ -156,13 +164,17 @@ fn no_controller(error: ClientError) -> JobError {
         } => JobError::NoController {
             address,
             reason,
-            advice: match is_handshake {
-                true => {
+            advice: match (is_handshake, is_variable) {
+                (true, _) => {
                     "set ULTIMA_TLS_CA, ULTIMA_TLS_CERT and ULTIMA_TLS_KEY, or none of them if it serves without TLS"
                 }
-                false => {
+                (false, true) => {
                     "check that `ultima controller serve` runs there and that this host reaches it, or correct \
                      ULTIMA_CONTROLLER"
+                }
+                (false, false) => {
+                    "check that `ultima controller serve` runs there and that this host reaches it, or correct the \
+                     address in the program"
                 }
             },
         },
@@ -229,9 +241,20 @@ fn meet_all(member: &mut EpochMember, request: &Request, until: Instant) -> Resu
         0 => Some(serve(at)?),
         _ => None,
     };
-    let advice = "Ranks compare their settings at rank 0's address, over TCP: check that the fabric passes it";
+    let compare = "Ranks compare their settings at rank 0's address, over TCP: check that the fabric passes it";
+    let advice = Advice {
+        absent: compare,
+        foreign: compare,
+    };
     let ip = at.ip().to_string();
-    let mut store = Client::connect(&ip, at.port(), Some(Protocol::V2), until, advice)?;
+    let mut store = Client::connect(
+        &ip,
+        at.port(),
+        Some(Protocol::V2),
+        until,
+        advice,
+        request.notice,
+    )?;
     let left = until.saturating_duration_since(Instant::now());
     agree(&mut store, &member, left, offer, |offers| {
         check_mtus(config, config.slot_bytes, &offers)
@@ -371,7 +394,8 @@ mod tests {
             ranks: None,
             notice: |line| NOTICES.lock().expect("no panic").push(line.to_owned()),
         };
-        let met = Box::new(Controller::new(&address, "train", "h1")).meet(&request);
+        let controller = Controller::new(&address, "train", "h1");
+        let met = Box::new(controller.clone().of_variable()).meet(&request);
         let error = met.err().expect("an error").to_string();
         let notices = NOTICES.lock().expect("no panic").clone();
         let [notice] = &notices[..] else {
@@ -382,6 +406,13 @@ mod tests {
         assert!(error.contains("Connection refused"), "{error}");
         assert!(
             error.contains("correct ULTIMA_CONTROLLER") && !error.contains("--"),
+            "{error}"
+        );
+        let timeout = Duration::from_millis(100);
+        let met = Box::new(controller).meet(&Request { timeout, ..request });
+        let error = met.err().expect("an error").to_string();
+        assert!(
+            error.ends_with("or correct the address in the program"),
             "{error}"
         );
     }

@@ -13,6 +13,7 @@
 mod addresses;
 mod controller;
 mod exchange;
+mod notices;
 mod server;
 mod store;
 mod tcp_store;

@@ -15,6 +15,7 @@
 //!
 //! torch puts `/` in front of the keys of its users, and so does this client.
 
+use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, SocketAddrV4, TcpStream, ToSocketAddrs};
 use std::str::FromStr;
@@ -23,6 +24,7 @@ use std::time::{Duration, Instant};
 use backon::{BlockingRetryable as _, ConstantBuilder};
 
 use super::super::JobError;
+use super::notices::Notices;
 
 /// A place where ranks leave values for each other.
 pub trait Store {
@@ -111,8 +113,48 @@ pub(super) const READY: u8 = 0;
 const LONGEST: u64 = 64 << 20;
 /// The pause between attempts to connect.
 const AGAIN: Duration = Duration::from_millis(50);
+/// The wait for a store after which the user gets a notice: ranks may start seconds apart.
+const SILENT: Duration = Duration::from_secs(5);
 /// The longest time that the server may take for an answer that depends on no other rank.
 const ANSWER: Duration = Duration::from_secs(30);
+
+/// What the user can do if there is no store.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Advice {
+    /// If no program accepts a connection.
+    pub(super) absent: &'static str,
+    /// If a program accepts connections, but does not answer as a store.
+    pub(super) foreign: &'static str,
+}
+
+/// A failed attempt to connect.
+#[derive(Debug)]
+enum Failure {
+    /// The host has no IPv4 address.
+    Unresolved(JobError),
+    /// No program accepts a connection.
+    Absent(io::Error),
+    /// A program accepts connections, but does not answer as a store.
+    Foreign(io::Error),
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Unresolved(error) => error.fmt(f),
+            Failure::Foreign(error) if is_silent(error) => {
+                f.write_str("a program there sends nothing")
+            }
+            Failure::Foreign(error) if error.kind() == ErrorKind::InvalidData => {
+                f.write_str("a program there sends other data")
+            }
+            Failure::Foreign(error) if is_closed(error) => {
+                f.write_str("a program there closes the connection")
+            }
+            Failure::Absent(error) | Failure::Foreign(error) => error.fmt(f),
+        }
+    }
+}
 
 /// A connection to a store.
 #[derive(Debug)]
@@ -126,35 +168,42 @@ pub(super) struct Client {
 
 impl Client {
     /// Connects to the store at `host:port`, again and again until `deadline`. Without a `protocol` it
-    /// detects the version. The error at `deadline` ends with `advice`.
+    /// detects the version. Reports a long wait with `notice`. The error at `deadline` ends with part of `advice`.
     pub(super) fn connect(
         host: &str,
         port: u16,
         protocol: Option<Protocol>,
         deadline: Instant,
-        advice: &str,
+        advice: Advice,
+        notice: fn(&str),
     ) -> Result<Self, JobError> {
         let began = Instant::now();
         let name = format!("{host}:{port}");
         let connect = || {
-            let address = resolve("the rendezvous store's host", host, port)?;
+            let address = resolve("the rendezvous store's host", host, port);
+            let address = address.map_err(Failure::Unresolved)?;
             Self::open(address, &name, protocol, deadline)
         };
-        let may_pass = |error: &JobError| !matches!(error, JobError::Ipv6 { .. });
+        let may_pass =
+            |failure: &Failure| !matches!(failure, Failure::Unresolved(JobError::Ipv6 { .. }));
         let pauses = ConstantBuilder::new().with_delay(AGAIN);
+        let mut notices = Notices::new(SILENT, deadline, notice);
+        let service = format!("the rendezvous store at {name}");
         let connected = connect.retry(pauses.without_max_times());
         let connected =
-            connected.when(|error| may_pass(error) && Instant::now() + AGAIN < deadline);
-        connected.call().map_err(|error| {
-            let problem = match error {
-                JobError::Ipv6 { .. } => return error,
-                JobError::Store { problem, .. } => problem,
-                error => error.to_string(),
+            connected.when(|failure| may_pass(failure) && Instant::now() + AGAIN < deadline);
+        let connected =
+            connected.notify(|failure, _| notices.failed(&service, &failure.to_string()));
+        connected.call().map_err(|failure| {
+            let (answer, advice) = match failure {
+                Failure::Unresolved(error @ JobError::Ipv6 { .. }) => return error,
+                Failure::Unresolved(_) | Failure::Absent(_) => ("no answer", advice.absent),
+                Failure::Foreign(_) => ("no answer as a store", advice.foreign),
             };
             let waited = began.elapsed();
             JobError::Store {
                 address: name.clone(),
-                problem: format!("no answer within {waited:.1?} ({problem}). {advice}"),
+                problem: format!("{answer} within {waited:.1?} ({failure}). {advice}"),
             }
         })
     }
@@ -164,17 +213,16 @@ impl Client {
         name: &str,
         protocol: Option<Protocol>,
         deadline: Instant,
-    ) -> Result<Self, JobError> {
-        let fail = |error: io::Error| JobError::Store {
-            address: name.to_owned(),
-            problem: error.to_string(),
-        };
-        let open = |protocol| -> Result<Self, JobError> {
+    ) -> Result<Self, Failure> {
+        let left = || {
             let left = deadline.saturating_duration_since(Instant::now());
-            let left = left.clamp(AGAIN, ANSWER);
-            let stream = TcpStream::connect_timeout(&address.into(), left).map_err(fail)?;
-            stream.set_nodelay(true).map_err(fail)?;
-            stream.set_read_timeout(Some(ANSWER)).map_err(fail)?;
+            left.clamp(AGAIN, ANSWER)
+        };
+        let open = |protocol| -> io::Result<Self> {
+            // A short attempt: a notice follows it.
+            let stream = TcpStream::connect_timeout(&address.into(), left().min(SILENT))?;
+            stream.set_nodelay(true)?;
+            stream.set_read_timeout(Some(left()))?;
             Ok(Self {
                 stream,
                 protocol,
@@ -183,17 +231,33 @@ impl Client {
             })
         };
         if protocol != Some(Protocol::V1) {
-            let mut client = open(Protocol::V2)?;
-            match client.validate() {
-                Ok(()) => return Ok(client),
+            let client = open(Protocol::V2).map_err(Failure::Absent)?;
+            match client.validated() {
+                Ok(client) => return Ok(client),
                 Err(error) if protocol.is_none() && is_closed(&error) => {}
-                Err(error) => return Err(fail(error)),
+                Err(error) => return Err(Failure::Foreign(error)),
             }
         }
-        let mut client = open(Protocol::V1)?;
-        client.write(&[Request::Keys.number(Protocol::V1)])?;
-        client.number()?;
-        Ok(client)
+        let client = open(Protocol::V1).map_err(Failure::Absent)?;
+        client.validated().map_err(Failure::Foreign)
+    }
+
+    /// Checks that a store of this version answers, by its number of keys.
+    fn validated(mut self) -> io::Result<Self> {
+        let keys = match self.protocol {
+            Protocol::V2 => self.validate()?,
+            Protocol::V1 => {
+                let request = self.request(Request::Keys);
+                self.stream.write_all(&request)?;
+                self.read_number()?
+            }
+        };
+        // Other programs send text, which is a large number.
+        if !(0..1 << 32).contains(&keys) {
+            return Err(ErrorKind::InvalidData.into());
+        }
+        self.stream.set_read_timeout(Some(ANSWER))?;
+        Ok(self)
     }
 
     /// Begins a connection of version 2.
@@ -201,13 +265,20 @@ impl Client {
     /// A server of version 1 takes the bytes for a SET with a key of 5 × 10^17 bytes, has no memory for that,
     /// and closes the connection. It needs all eight bytes of that length: with fewer it would wait for the
     /// rest, and serve no other client meanwhile. So the number of keys is requested four times.
-    fn validate(&mut self) -> io::Result<()> {
+    fn validate(&mut self) -> io::Result<i64> {
         const TIMES: usize = 4;
         let mut request = vec![VALIDATE];
         request.extend(MAGIC.to_ne_bytes());
         request.extend([Request::Keys.number(Protocol::V2); TIMES]);
         self.stream.write_all(&request)?;
-        self.stream.read_exact(&mut [0; 8 * TIMES])
+        self.stream.read_exact(&mut [0; 8 * (TIMES - 1)])?;
+        self.read_number()
+    }
+
+    fn read_number(&mut self) -> io::Result<i64> {
+        let mut bytes = [0; 8];
+        self.stream.read_exact(&mut bytes)?;
+        Ok(i64::from_ne_bytes(bytes))
     }
 
     /// The store's address.
@@ -253,10 +324,6 @@ impl Client {
         read.map_err(|error| self.fail(&error)).map(|()| bytes)
     }
 
-    fn number(&mut self) -> Result<i64, JobError> {
-        self.read().map(i64::from_ne_bytes)
-    }
-
     /// True if `key` has a value.
     fn has(&mut self, key: &str) -> Result<bool, JobError> {
         let mut request = self.request(Request::Check);
@@ -288,10 +355,14 @@ impl Client {
                 set(self, ANSWER)?;
                 Ok(answer[0] == STOP_WAITING)
             }
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+            Err(error) if is_silent(&error) => {
                 // The answer may still come, so the connection cannot be used for other requests.
                 let again = Instant::now() + ANSWER;
-                *self = Self::open(self.address, &self.name, Some(self.protocol), again)?;
+                let opened = Self::open(self.address, &self.name, Some(self.protocol), again);
+                *self = opened.map_err(|failure| JobError::Store {
+                    address: self.name.clone(),
+                    problem: failure.to_string(),
+                })?;
                 Ok(false)
             }
             Err(error) => Err(self.fail(&error)),
@@ -334,7 +405,7 @@ impl Store for Client {
         put_key(&mut request, key);
         request.extend(1i64.to_ne_bytes());
         self.write(&request)?;
-        self.number()
+        self.read().map(i64::from_ne_bytes)
     }
 }
 
@@ -345,6 +416,10 @@ fn put(request: &mut Vec<u8>, bytes: &[u8]) {
 
 fn put_key(request: &mut Vec<u8>, key: &str) {
     put(request, format!("/{key}").as_bytes());
+}
+
+fn is_silent(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }
 
 fn is_closed(error: &io::Error) -> bool {
@@ -421,9 +496,14 @@ mod tests {
         (port, server)
     }
 
+    const NO_ADVICE: Advice = Advice {
+        absent: "",
+        foreign: "",
+    };
+
     fn connect(port: u16, protocol: Option<Protocol>) -> Client {
         let until = Instant::now() + ANSWER;
-        Client::connect("127.0.0.1", port, protocol, until, "").expect("connects")
+        Client::connect("127.0.0.1", port, protocol, until, NO_ADVICE, |_| ()).expect("connects")
     }
 
     fn use_it(mut client: Client) {

@@ -7,13 +7,24 @@ use super::super::env::Variables;
 use super::addresses::member;
 use super::exchange::{Member, bind, meet_at};
 use super::server::Server;
-use super::store::{Client, Protocol, resolve};
+use super::store::{Advice, Client, Protocol, resolve};
 use super::{Place, Rendezvous, Request};
 use crate::deadline::deadline;
 
-/// The error's advice if there is no store.
-const ADVICE: &str = "torchrun's agent serves a store, or rank 0's init_process_group, which must come before the job; \
-                      without torch, set ULTIMA_STORE=host on all ranks";
+/// The advice if torch serves the store.
+const JOINS: Advice = Advice {
+    absent: "torchrun's agent serves a store, or rank 0's init_process_group, which must come before the job; \
+             without torch, set ULTIMA_STORE=host on all ranks",
+    foreign: "Another program may hold the port: choose another MASTER_PORT, or set ULTIMA_STORE_PROTOCOL to 1 \
+              (torch 1.13 and 2.0) or 2 (torch 2.1 and later)",
+};
+
+/// The advice if rank 0 serves the store.
+const HOSTS: Advice = Advice {
+    absent: "Rank 0 serves the store there, and did not start: start it, check its log, MASTER_ADDR and \
+             MASTER_PORT, and that firewalls pass TCP",
+    foreign: "Another program may hold the port: choose another MASTER_PORT",
+};
 
 /// A rendezvous at a `torch.distributed` TCPStore: torchrun's, that of rank 0's process group, or one that
 /// rank 0 serves itself.
@@ -127,13 +138,25 @@ impl Rendezvous for TcpStore {
     fn meet(self: Box<Self>, request: &Request) -> Result<Place, JobError> {
         let prefix = format!("ultima/{}/{}", self.run, self.generation);
         let member = member(self.rank, self.ranks, prefix)?;
+        if self.port == 0 {
+            let what = "the rendezvous store (MASTER_PORT)".into();
+            return Err(JobError::Port { what });
+        }
         let server = self.serve()?;
         let member = Member {
             hosted: server.is_some(),
             ..member
         };
         let until = deadline(request.timeout);
-        let mut store = Client::connect(&self.host, self.port, self.protocol, until, ADVICE)?;
+        let advice = if self.hosts { HOSTS } else { JOINS };
+        let mut store = Client::connect(
+            &self.host,
+            self.port,
+            self.protocol,
+            until,
+            advice,
+            request.notice,
+        )?;
         let ip = request.local.address(store.address())?;
         let socket = bind(ip, 0)?;
         let place = meet_at(&mut store, &member, request, socket);

@@ -96,10 +96,14 @@ pub enum SessionError {
         host: String,
     },
     /// No member has an address of this machine.
-    #[error("no member has an address of this machine ({addresses}); pass the host's name")]
+    #[error(
+        "no member has an address of this machine ({addresses}); the job's members are {members}: on one of these hosts, pass its name"
+    )]
     NotAMember {
         /// This machine's addresses.
         addresses: String,
+        /// The hosts of the members, at most eight.
+        members: String,
     },
 }
 

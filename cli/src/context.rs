@@ -5,9 +5,13 @@ use std::env;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result, bail};
 use clap_complete::{ArgValueCandidates, CompletionCandidate};
 use serde::Deserialize;
+use serde_yaml::Spanned;
+use ultima_planner::yaml;
+
+use crate::controller_address::addresses;
 
 /// The environment variable with the file's path.
 const FILE: &str = "ULTIMA_CONFIG";
@@ -17,15 +21,25 @@ const FILE: &str = "ULTIMA_CONFIG";
 #[serde(deny_unknown_fields)]
 struct Config {
     /// The context of commands that name none.
-    current: Option<String>,
+    current: Option<Spanned<String>>,
     #[serde(default)]
-    contexts: BTreeMap<String, Context>,
+    contexts: BTreeMap<String, WrittenContext>,
 }
 
-/// A controller, and the files for TLS to it. Relative paths are relative to the file's folder.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+/// A context in the file. Relative paths are relative to the file's folder.
+#[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
+struct WrittenContext {
+    controller: Spanned<String>,
+    tls_ca: Option<PathBuf>,
+    tls_cert: Option<PathBuf>,
+    tls_key: Option<PathBuf>,
+}
+
+/// A controller, and the files for TLS to it.
+#[derive(Debug)]
 pub struct Context {
+    /// The address; several are separated by commas.
     pub controller: String,
     pub tls_ca: Option<PathBuf>,
     pub tls_cert: Option<PathBuf>,
@@ -35,7 +49,7 @@ pub struct Context {
 /// The context of this name, or the current one; none without a file or without a current context.
 ///
 /// # Errors
-/// The file cannot be read or is invalid, or no context has the name.
+/// The file cannot be read or is invalid, or no context has the name, or its address is invalid.
 pub fn find(name: Option<&str>) -> Result<Option<Context>> {
     let Some(path) = path() else {
         return match name {
@@ -47,7 +61,12 @@ pub fn find(name: Option<&str>) -> Result<Option<Context>> {
     };
     match std::fs::read_to_string(&path) {
         Ok(text) => choose(&text, &path, name),
-        Err(error) if error.kind() == ErrorKind::NotFound && name.is_none() => Ok(None),
+        // Only the default file may be missing.
+        Err(error)
+            if error.kind() == ErrorKind::NotFound && name.is_none() && given().is_none() =>
+        {
+            Ok(None)
+        }
         Err(error) => Err(error).with_context(|| path.display().to_string()),
     }
 }
@@ -72,45 +91,53 @@ pub fn names() -> Result<Vec<String>> {
     Ok(config.contexts.into_keys().collect())
 }
 
+fn variable(name: &str) -> Option<PathBuf> {
+    let value = env::var_os(name).filter(|value| !value.is_empty());
+    value.map(PathBuf::from)
+}
+
+/// The path that the user gives.
+fn given() -> Option<PathBuf> {
+    variable(FILE)
+}
+
 fn path() -> Option<PathBuf> {
-    let of = |variable| env::var_os(variable).filter(|value| !value.is_empty());
-    let folder = || match of("XDG_CONFIG_HOME") {
-        Some(folder) => Some(PathBuf::from(folder)),
-        None => Some(PathBuf::from(of("HOME")?).join(".config")),
-    };
-    match of(FILE) {
-        Some(file) => Some(file.into()),
-        None => Some(folder()?.join("ultima").join("config.yaml")),
-    }
+    let home = || Some(variable("HOME")?.join(".config"));
+    let folder = || variable("XDG_CONFIG_HOME").or_else(home);
+    given().or_else(|| Some(folder()?.join("ultima").join("config.yaml")))
 }
 
 fn parse(text: &str, path: &Path) -> Result<Config> {
-    serde_yaml::from_str(text).map_err(|error| {
-        // The lines after the first show the text.
-        let text = error.to_string();
-        let line = text.lines().next().unwrap_or_default();
-        anyhow!("{}: {line}", path.display())
-    })
+    Ok(yaml::parse(text, &path.display().to_string())?)
 }
 
 fn choose(text: &str, path: &Path, name: Option<&str>) -> Result<Option<Context>> {
-    let place = path.display();
+    let place = path.display().to_string();
     let config = parse(text, path)?;
-    let Some(name) = name.or(config.current.as_deref()) else {
+    let current = config.current.as_ref();
+    let Some(wanted) = name.or(current.map(|current| current.value.as_str())) else {
         return Ok(None);
     };
-    let Some(context) = config.contexts.get(name) else {
+    let Some(context) = config.contexts.get(wanted) else {
         let names: Vec<&str> = config.contexts.keys().map(String::as_str).collect();
         let names = match &names[..] {
             [] => "none".to_owned(),
             names => names.join(", "),
         };
-        bail!("{place}: no context is named {name:?}; there are: {names}");
+        let problem = format!("no context is named {wanted:?}; there are: {names}");
+        match current.filter(|_| name.is_none()) {
+            Some(current) => bail!(yaml::invalid(&place, current, "current", problem)),
+            None => bail!("{place}: {problem}"),
+        }
     };
+    let controller = addresses(&context.controller.value).map_err(|problem| {
+        let field = format!("contexts.{wanted}.controller");
+        yaml::invalid(&place, &context.controller, &field, problem)
+    })?;
     let folder = path.parent().unwrap_or(Path::new(""));
     let at = |file: &Option<PathBuf>| file.as_ref().map(|file| folder.join(file));
     Ok(Some(Context {
-        controller: context.controller.clone(),
+        controller,
         tls_ca: at(&context.tls_ca),
         tls_cert: at(&context.tls_cert),
         tls_key: at(&context.tls_key),
@@ -145,11 +172,27 @@ mod tests {
             unknown.ends_with("no context is named \"moon\"; there are: lab, rack"),
             "{unknown}"
         );
-        let wrong = choose("context: {}", Path::new("c.yaml"), None).expect_err("invalid");
-        let wrong = format!("{wrong:#}");
-        assert!(
-            wrong.starts_with("c.yaml: ") && wrong.lines().count() == 1,
-            "{wrong}"
-        );
+    }
+
+    #[test]
+    fn an_error_of_the_file_begins_with_its_place() {
+        for (text, expected) in [
+            ("context: {}", "c.yaml:1:1: unknown field `context`"),
+            (
+                "current: a\ncontexts:\n  a: { controller: nowhere }",
+                "c.yaml:3:20: contexts.a.controller: ",
+            ),
+            (
+                "current: b\ncontexts: {}",
+                "c.yaml:1:10: current: no context is named \"b\"; there are: none",
+            ),
+        ] {
+            let wrong = choose(text, Path::new("c.yaml"), None).expect_err("invalid");
+            let wrong = format!("{wrong:#}");
+            assert!(
+                wrong.starts_with(expected) && wrong.lines().count() == 1,
+                "{wrong}"
+            );
+        }
     }
 }

@@ -99,12 +99,8 @@ impl ControllerAddress {
         if let Some(given) = self.given()? {
             return Ok(given);
         }
-        match self.context()? {
-            Some(Context { controller, .. }) => addresses(&controller)
-                .map_err(|why| anyhow!("`controller: {controller}` of a context: {why}"))
-                .input(),
-            None => Ok(DEFAULT_LISTEN.to_string()),
-        }
+        let context = self.context()?;
+        Ok(context.map_or_else(|| DEFAULT_LISTEN.to_string(), |it| it.controller))
     }
 
     /// The client's TLS configuration; none without the options.
@@ -201,7 +197,7 @@ async fn beside_a_note<T>(
 }
 
 /// Checks a comma-separated list of addresses, and returns it as it is.
-fn addresses(text: &str) -> Result<String, String> {
+pub fn addresses(text: &str) -> Result<String, String> {
     if text.is_empty() {
         return Err(format!(
             "expected HOST:PORT or unix:PATH, such as 10.0.0.2:9555; set {VARIABLE} to such an address, or unset it"

@@ -2,7 +2,7 @@
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
@@ -14,6 +14,8 @@ use crate::state::State;
 
 /// The folder of all labs. Like labs, it does not survive a reboot.
 const LABS: &str = "/run/ultima/labs";
+/// The lock of commands that create or remove labs.
+const LOCK: &str = "/run/ultima/labs/.lock";
 
 /// One lab's folder.
 #[derive(Clone, Debug)]
@@ -135,21 +137,31 @@ pub fn names() -> Result<Vec<LabName>, LabError> {
 }
 
 /// The lock of commands that create or remove labs. The end of its processes releases it.
+///
+/// The last holder removes the file and the folder of all labs, unless a lab is left: an ordinary user cannot read the folder.
 pub struct Lock(File);
 
 impl Lock {
     /// Waits for the lock.
     pub fn take() -> Result<Lock, LabError> {
-        make(Path::new(LABS)).map_err(LabError::file(LABS))?;
-        let path = Path::new(LABS).join(".lock");
-        let file = File::options()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(&path)
-            .map_err(LabError::file(&path))?;
-        file.lock().map_err(LabError::file(path))?;
-        Ok(Lock(file))
+        loop {
+            let mut options = File::options();
+            options.create(true).truncate(false).write(true);
+            let made = make(Path::new(LABS)).and_then(|()| options.open(LOCK));
+            let file = match made {
+                // The last holder has removed the folder in the meantime.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                file => file.map_err(LabError::file(LOCK))?,
+            };
+            file.lock().map_err(LabError::file(LOCK))?;
+            let locked = file.metadata().map_err(LabError::file(LOCK))?;
+            // The last holder may have removed the file while this process waited.
+            if fs::metadata(LOCK)
+                .is_ok_and(|it| (it.dev(), it.ino()) == (locked.dev(), locked.ino()))
+            {
+                return Ok(Lock(file));
+            }
+        }
     }
 
     /// A handle that lets a child process hold the lock too.
@@ -158,5 +170,17 @@ impl Lock {
         Ok(file
             .map_err(LabError::system("cannot share the lock"))?
             .into())
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        let is_last = fs::read_dir(LABS).is_ok_and(|entries| entries.count() == 1);
+        if is_last && fs::remove_file(LOCK).is_ok() {
+            // Fails if another process has made a lock in the folder since.
+            if fs::remove_dir(LABS).is_ok() {
+                let _ = Path::new(LABS).parent().map(fs::remove_dir);
+            }
+        }
     }
 }

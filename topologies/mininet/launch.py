@@ -78,7 +78,8 @@ def find_ultima(given):
 
 def plan_of(ultima, file):
     """The fabric's elements, with the defaults of its file filled in."""
-    plan = subprocess.run([ultima, "lab", "plan", file, "-o", "json"], stdout=subprocess.PIPE, check=False)
+    command = [ultima, "lab", "plan", file, "--name", "mininet", "-o", "json"]
+    plan = subprocess.run(command, stdout=subprocess.PIPE, check=False)
     if plan.returncode != 0:
         sys.exit(plan.returncode)
     return json.loads(plan.stdout)

@@ -1,5 +1,7 @@
 //! The job, or the rows and columns of the grid, of a name.
 
+use std::collections::HashSet;
+
 use nix::ifaddrs::getifaddrs;
 use ultima_api::Line;
 use ultima_api::client::Client;
@@ -7,6 +9,9 @@ use ultima_api::v1 as api;
 use ultima_host::Grid;
 
 use crate::SessionError;
+
+/// The most hosts in one message.
+const SHOWN_HOSTS: usize = 8;
 
 /// The job or grid of a name.
 #[derive(Clone, Debug)]
@@ -63,17 +68,31 @@ impl JobOrGrid {
             .filter_map(|interface| Some(interface.address?.as_sockaddr_in()?.ip().to_string()))
             .collect();
         // Includes the next epoch, where this machine may be new.
-        let mut members = self.jobs().iter().flat_map(|job| {
+        let members = self.jobs().iter().flat_map(|job| {
             let next = job.next.iter().flat_map(|next| &next.members);
             job.members.iter().chain(next)
         });
-        let member = members.find(|member| own.contains(&member.ip));
+        let member = (members.clone()).find(|member| own.contains(&member.ip));
         match member {
             Some(member) => Ok(member.host.clone()),
             None => Err(SessionError::NotAMember {
                 addresses: own.join(", "),
+                members: hosts_of(members),
             }),
         }
+    }
+}
+
+/// The first hosts of these members, and how many more there are.
+fn hosts_of<'a>(members: impl Iterator<Item = &'a api::Member>) -> String {
+    let mut known = HashSet::new();
+    let hosts = members.map(|member| member.host.as_str());
+    let mut hosts: Vec<&str> = hosts.filter(|host| known.insert(*host)).collect();
+    let more = hosts.len().saturating_sub(SHOWN_HOSTS);
+    hosts.truncate(SHOWN_HOSTS);
+    match more {
+        0 => hosts.join(", "),
+        more => format!("{} and {more} more", hosts.join(", ")),
     }
 }
 
@@ -94,6 +113,36 @@ fn grid_of(lines: &[(Line, api::Job)]) -> Option<Grid> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_machine_without_a_member_learns_the_members() {
+        let error = |hosts: &[&str]| {
+            let member = |host: &&str| api::Member {
+                host: (*host).to_owned(),
+                // Reserved for documentation (RFC 5737).
+                ip: "192.0.2.1".into(),
+                ..api::Member::default()
+            };
+            let job = api::Job {
+                members: hosts.iter().map(member).collect(),
+                ..api::Job::default()
+            };
+            let error = JobOrGrid::Job(Box::new(job)).own_host().unwrap_err();
+            error.to_string()
+        };
+        let few = error(&["h1", "h2", "h2", "h3"]);
+        assert!(
+            few.ends_with(
+                "; the job's members are h1, h2, h3: on one of these hosts, pass its name"
+            ),
+            "{few}"
+        );
+        let many = error(&["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"]);
+        assert!(
+            many.contains(" a, b, c, d, e, f, g, h and 2 more: "),
+            "{many}"
+        );
+    }
 
     #[test]
     fn a_grid_has_all_of_its_rows_and_columns() {

@@ -81,7 +81,7 @@ async fn work(options: &Options, held: Held) -> Result<ExitCode> {
         Some(host) => host.clone(),
         None => target
             .own_host()
-            .with_context(|| format!("job {name} needs --host"))
+            .with_context(|| format!("cannot join job {name} without --host"))
             .input()?,
     };
     let metrics = Arc::new(Metrics::default());

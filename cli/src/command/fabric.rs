@@ -50,7 +50,8 @@ pub struct Arguments {
 enum Command {
     /// Validate a fabric file without a controller
     ///
-    /// Checks the file's form, and that the routes and hosts fit into the tables of every switch.
+    /// Checks the file's form, and that the routes and hosts fit into the tables of every switch. The number of links includes those
+    /// to hosts.
     #[command(after_help = "Example: ultima fabric check topologies/leaf-spine.yaml")]
     Check {
         #[command(flatten)]

@@ -17,6 +17,8 @@ use crate::which::Which;
 use ultima_console::output;
 
 /// List jobs, switches, hosts, links, ports or events
+///
+/// Links are those between switches; a host's link is shown as its port.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
     ultima get jobs\n  \

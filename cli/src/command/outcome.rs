@@ -7,6 +7,8 @@ use ultima_api::client::ClientError;
 use ultima_api::document::{Action, Applied};
 use ultima_api::v1 as api;
 
+use ultima_console::error_line;
+
 use crate::exit::{Exit, HalfDone};
 
 /// The names of the jobs with an action, as a list.
@@ -37,7 +39,13 @@ pub fn failed(jobs: &[Applied], error: impl Into<anyhow::Error>) -> anyhow::Erro
     match done.is_empty() {
         // The error itself says that the outcome is unknown.
         true if may_be_done => error,
-        true => error.context("nothing was changed"),
+        // The error begins with its place in a file.
+        true => (Exit::of(&error))
+            .because(format!(
+                "{}; nothing was changed",
+                error_line::one_line(&error)
+            ))
+            .into(),
         false => error.context(HalfDone(format!("applied {done}, but not the rest"))),
     }
 }

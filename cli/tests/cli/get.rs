@@ -388,6 +388,14 @@ fn a_context_names_a_controller() {
             code == Some(2) && said.contains("--context"),
             "{code:?} {said}"
         );
+        fs::remove_file(&file).expect("ours");
+        for options in [&[][..], &["--context", "here"]] {
+            let expected = format!(
+                "error: {}: No such file or directory (os error 2)\n",
+                file.display()
+            );
+            assert_eq!(run(options), (Some(2), expected));
+        }
     });
 }
 

@@ -63,6 +63,9 @@ enum Command {
     Plan {
         #[command(flatten)]
         file: File,
+        /// Name of the lab [default: the name of the file without .yaml; `lab` for standard input]
+        #[arg(long)]
+        name: Option<LabName>,
         #[command(flatten)]
         output: Output,
     },
@@ -81,7 +84,7 @@ struct Up {
     /// Switch to run: embedded (this program) or bmv2 (simple_switch_grpc, which must be on the PATH)
     #[arg(long, value_name = "KIND", default_value_t = SwitchKind::Embedded)]
     switch: SwitchKind,
-    /// Name of the lab [default: the name of the file without .yaml]
+    /// Name of the lab [default: the name of the file without .yaml; `lab` for standard input]
     #[arg(long)]
     name: Option<LabName>,
 }
@@ -117,10 +120,11 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
             let removed = ultima_lab::down(&name)?;
             output::print(&show::removed(&name, removed))?;
         }
-        Command::Plan { file, output } => {
+        Command::Plan { file, name, output } => {
+            let name = name_or_default(name, file.path()).input()?;
             let text = input::read_text(file.path()).input()?;
             let fabric = fabric::parse(&text, &input::name_of(file.path())).input()?;
-            let plan = Plan::new(&"lab".parse()?, &fabric)?;
+            let plan = Plan::new(&name, &fabric)?;
             output::print(&output.print(&plan, || show::plan(&plan))?)?;
         }
     }
@@ -128,10 +132,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
 }
 
 fn up(arguments: &Up) -> Result<ExitCode> {
-    let name = match &arguments.name {
-        Some(name) => name.clone(),
-        None => name_of(arguments.file.path()).input()?,
-    };
+    let name = name_or_default(arguments.name.clone(), arguments.file.path()).input()?;
     let text = input::read_text(arguments.file.path()).input()?;
     let programs = Programs {
         ultima: std::env::current_exe().context("cannot determine the path of this program")?,
@@ -166,8 +167,14 @@ fn up(arguments: &Up) -> Result<ExitCode> {
     }
 }
 
-/// The default name of a lab: the name of its fabric file.
-fn name_of(file: &Path) -> Result<LabName> {
+/// The name of a lab. Default: the name of its fabric file.
+fn name_or_default(name: Option<LabName>, file: &Path) -> Result<LabName> {
+    if let Some(name) = name {
+        return Ok(name);
+    }
+    if file == Path::new("-") {
+        return Ok("lab".parse()?);
+    }
     let stem = file.file_stem().unwrap_or_default();
     Ok(stem.to_string_lossy().parse()?)
 }

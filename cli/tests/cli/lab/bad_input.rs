@@ -1,6 +1,7 @@
 //! Input that `ultima lab` rejects: one line, an exit code for the reason, no change.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Output};
@@ -44,10 +45,15 @@ fn the_error_for_a_bad_fabric_names_line_and_column() {
 fn bad_options_are_rejected() {
     let star = topology("star4.yaml");
     let star = star.to_string_lossy();
-    // All commands but `status` need root, and say so first.
-    let unknown = match nix::unistd::geteuid().is_root() {
-        true => (4, "there is no lab no-such-lab"),
-        false => (2, "run this as root"),
+    let (unknown, not_root) = ((4, "there is no lab no-such-lab"), (2, "run this as root"));
+    // All commands but `status` need root, and say so first. `status` needs root while root has a lab.
+    let unknown_to_root = match nix::unistd::geteuid().is_root() {
+        true => unknown,
+        false => not_root,
+    };
+    let unknown_to_status = match fs::read_dir("/run/ultima/labs") {
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => not_root,
+        _ => unknown,
     };
     for (arguments, (code, said)) in [
         (
@@ -58,14 +64,11 @@ fn bad_options_are_rejected() {
             &["lab", "up", &star, "--name", "a/b"],
             (2, "is not a lab name"),
         ),
-        (&["lab", "down", "no-such-lab"], unknown),
-        (
-            &["lab", "status", "no-such-lab"],
-            (4, "there is no lab no-such-lab"),
-        ),
+        (&["lab", "down", "no-such-lab"], unknown_to_root),
+        (&["lab", "status", "no-such-lab"], unknown_to_status),
         (
             &["lab", "exec", "--name", "no-such-lab", "h1", "--", "true"],
-            unknown,
+            unknown_to_root,
         ),
     ] {
         let output = common::output(arguments);
@@ -74,6 +77,20 @@ fn bad_options_are_rejected() {
             output.status.code() == Some(code) && line.contains(said),
             "{arguments:?}: {line}"
         );
+    }
+}
+
+#[test]
+fn a_plan_has_the_namespaces_of_lab_up() {
+    let star = topology("star4.yaml");
+    let star = star.to_string_lossy();
+    for (options, namespace) in [
+        (&[][..], "ultima:star4:h1\n"),
+        (&["--name", "other"], "ultima:other:h1\n"),
+    ] {
+        let plan = common::output(&[&["lab", "plan", &star], options].concat());
+        let plan = String::from_utf8(plan.stdout).expect("text");
+        assert!(plan.contains(namespace), "{plan}");
     }
 }
 

@@ -162,6 +162,26 @@ fn lab_down_removes_what_a_killed_lab_up_left() {
     }
 }
 
+/// The lab is the only one of its mount namespace.
+#[test]
+fn the_last_lab_down_removes_the_folder_of_all_labs() {
+    if !needs::interfaces() {
+        return;
+    }
+    let script = "set -e; mount -t tmpfs tmpfs /run; ip link set lo up\n\
+        \"$0\" lab up \"$1\" --name one\n\
+        \"$0\" lab up \"$1\" --name other\n\
+        \"$0\" lab down one; test -d /run/ultima/labs/other\n\
+        \"$0\" lab down other; test ! -e /run/ultima\n\
+        \"$0\" lab down other || test $? = 4; test ! -e /run/ultima";
+    let mut unshare = Command::new("unshare");
+    unshare.args(["--net", "--mount", "--pid", "--fork", "--kill-child"]);
+    unshare.args(["--mount-proc", "sh", "-c", script]);
+    unshare.args([env!("CARGO_BIN_EXE_ultima")]);
+    let output = unshare.arg(topology("star4.yaml")).output();
+    printed(&output.expect("unshare"));
+}
+
 /// A switch that does not start, and an interrupt while `lab up` waits for a switch.
 #[test]
 fn a_failed_lab_up_leaves_nothing() {

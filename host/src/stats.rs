@@ -192,6 +192,9 @@ pub struct Outcome {
     /// Number of other ranks whose values were rejected because they were coded differently: see
     /// [`crate::safeguards::CodingInUse`].
     pub coded_otherwise: u16,
+    /// Other ranks whose packets did not fit this operation, such as those of a bucket with another length, or of an exact operation with
+    /// this id. In a job without a key, any host can send such packets in a rank's name.
+    pub different: Vec<u16>,
     /// The weight of each rank's data, by rank, in this rank's shard over about 64 operations. Without loss
     /// 1/N for each of N ranks. A rank that is always late has 0, and the others its share. Empty before the
     /// first operation with slots.
@@ -255,6 +258,7 @@ impl Outcome {
         include(&mut self.left, &part.left);
         self.newest_step = self.newest_step.max(part.newest_step);
         self.coded_otherwise = self.coded_otherwise.max(part.coded_otherwise);
+        include(&mut self.different, &part.different);
         self.weights = part.weights;
         self.owed += part.owed;
         self.lost += part.lost;

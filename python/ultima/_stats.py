@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import Counter, deque
 from dataclasses import dataclass, field
@@ -342,5 +343,6 @@ def publish(state: object, step: StepStats) -> None:
         try:
             listener(state, step)
         except Exception:
-            _listeners.remove(listener)
+            with contextlib.suppress(ValueError):  # Another state's thread may have removed it.
+                _listeners.remove(listener)
             logger.exception("a listener to Ultima's statistics failed, and gets no more steps")

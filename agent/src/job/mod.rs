@@ -122,7 +122,7 @@ impl Job {
     }
 
     /// Averages `values` over all ranks, as a step of its own. Every rank calls it with as many values; if one does not, the
-    /// result is [`JobError::OtherOperation`].
+    /// result is [`JobError::OtherOperation`], but for lengths that differ by a multiple of 15 and by less than a packet.
     ///
     /// The result is the mean of the contributions that arrived before the deadline; its
     /// [`Outcome`](ultima_host::Outcome) has what is missing. With recycling this is bucket 0.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use ultima_host::{Error, Exact, ExactOutcome, OperationId, Outcome, Report, Taken};
 
 use super::JobError;
-use super::misfits::Misfits;
+use super::misfits;
 use super::parts::Parts;
 use super::pending::{Completer, Reduced};
 use super::rendezvous::Place;
@@ -88,7 +88,7 @@ impl Started {
     }
 
     /// Decodes the result of an operation that has ended, and hands it over.
-    fn finish(self, place: &mut Place, misfits: &mut Misfits) {
+    fn finish(self, place: &mut Place) {
         let collective = place.collective();
         let id = self.id();
         match self.kind {
@@ -101,7 +101,7 @@ impl Started {
                 };
                 let checked = ended.map_err(JobError::from).and_then(|reduced| {
                     place.suspect(&reduced.outcome.suspected);
-                    misfits.check(place.collective(), &reduced.outcome)?;
+                    misfits::check(place.collective().config(), &reduced.outcome)?;
                     Ok(reduced)
                 });
                 completer.complete(checked);
@@ -126,7 +126,6 @@ pub(super) struct Worker {
     pace: Option<Duration>,
     /// With recycling, the length of each bucket, which may not change.
     lens: BTreeMap<u16, usize>,
-    misfits: Misfits,
     /// The reason that no operation can start any more.
     failed: Option<String>,
     finish: Option<Finish>,
@@ -170,7 +169,6 @@ impl Worker {
             started: Vec::new(),
             pace: None,
             lens: BTreeMap::new(),
-            misfits: Misfits::default(),
             failed: None,
             finish: None,
             wake,
@@ -250,7 +248,7 @@ impl Worker {
                 Ok(true) => {
                     let ended = self.started.remove(at);
                     self.pace = ended.pace().or(self.pace);
-                    ended.finish(&mut self.place, &mut self.misfits);
+                    ended.finish(&mut self.place);
                 }
                 Ok(false) => at += 1,
                 Err(error) => self.fail(error.to_string()),

@@ -453,8 +453,15 @@ impl Outbox {
         })
     }
 
-    /// Sends a notice that the last GATHER is sent, or only the last SCATTER.
-    pub(super) fn notify(&mut self, gather: bool, now: Time) {
+    /// Sends a notice of an operation without data, which nothing can overtake.
+    pub(super) fn notify_at_once(&mut self, now: Time) {
+        self.notify(true, now);
+        if let Some(notice) = &mut self.notice {
+            notice.due = now;
+        }
+    }
+
+    fn notify(&mut self, gather: bool, now: Time) {
         self.notice = Some(Notice {
             gather,
             urgent: false,

@@ -175,7 +175,8 @@ impl<V: ValueStore> Core<V> {
     /// Gives a packet with the flag EXACT to its operation, if that is running or finished.
     pub(super) fn deliver_exact(&mut self, arrival: Time, header: &Header, payload: &[u8]) {
         let id = operation_of(header);
-        if self.operations.iter().any(|o| o.id == id) {
+        if let Some(operation) = self.operations.iter_mut().find(|o| o.id == id) {
+            operation.differs(header.source);
             return self.totals.rejected.count(Rejection::Exact);
         }
         match self.exact.receive(arrival, id, header, payload) {

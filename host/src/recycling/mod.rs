@@ -75,7 +75,7 @@ pub struct Recycling {
 
 impl Default for Recycling {
     /// Eight steps. An owner lets its shard lapse after half of them, which is one more than the steps of
-    /// silence before a suspicion.
+    /// silence before a suspicion. It sends notices then, so it is not suspected.
     fn default() -> Self {
         Self { keep: 8 }
     }

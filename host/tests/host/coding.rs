@@ -188,6 +188,7 @@ fn buckets_of_another_length_with_the_same_padding_are_not_added() {
     for (rank, done) in ended {
         let arrived = done.outcome.arrived;
         assert_eq!(arrived, [FromRank::default(); 2], "rank {rank}");
+        assert_eq!(done.outcome.different, [1 - rank]);
         let rejected = network.cores[usize::from(rank)].totals().rejected;
         assert!(rejected.of(Rejection::Length) > 0);
     }

@@ -95,6 +95,7 @@ impl<V: ValueStore> Operation<V> {
             left: Vec::new(),
             newest_step: None,
             coded_otherwise: self.coded_otherwise.count,
+            different: self.different.to_vec(),
             weights: Vec::new(),
             owed: reduce.owed() + collect.owed(),
             lost: Losses { scatter, gather },

@@ -30,8 +30,8 @@ use super::tracer::Tracer;
 use super::waits::Waits;
 
 pub(super) use parameters::Start;
-use receive::CodedOtherwise;
 pub(super) use receive::Received;
+use receive::RejectedRanks;
 
 /// An operation that was started and has not sent its last packet.
 pub(super) struct Operation<V> {
@@ -59,7 +59,10 @@ pub(super) struct Operation<V> {
     by_hops: ByHops,
     waits: Waits,
     last: LastPackets,
-    coded_otherwise: CodedOtherwise,
+    /// Ranks whose values are coded differently from this rank's.
+    coded_otherwise: RejectedRanks,
+    /// Ranks that run another operation under this id.
+    different: RejectedRanks,
     /// None after the operation has ended. Unsent aggregates are in `bucket`.
     waiting: Option<Waiting<V>>,
 }
@@ -141,7 +144,8 @@ impl<V: ValueStore> Operation<V> {
             waits: Waits::new(config.ranks, now, bounds.t_b),
             by_hops: ByHops::default(),
             last: LastPackets::default(),
-            coded_otherwise: CodedOtherwise::new(config.ranks),
+            coded_otherwise: RejectedRanks::new(config.ranks),
+            different: RejectedRanks::new(config.ranks),
             bucket: Bucket::new(
                 own,
                 layout.shard(config.rank),
@@ -200,7 +204,7 @@ impl<V: ValueStore> Operation<V> {
     /// others that this rank is not silent: they wait for it again, so that it can catch up.
     pub(super) fn lapse(&mut self, rank: u16, now: Time) {
         self.outbox.abandon(now);
-        self.outbox.notify(true, now);
+        self.outbox.notify_at_once(now);
         if let Some(waiting) = &mut self.waiting {
             waiting.reduce.lapse();
             let shard = self.layout.shard(rank);

@@ -43,15 +43,15 @@ impl From<Acceptance> for Fate {
     }
 }
 
-/// Ranks whose values were coded differently from this rank's.
-pub(super) struct CodedOtherwise {
+/// Ranks whose packets were rejected for one reason.
+pub(super) struct RejectedRanks {
     ranks: u16,
     /// Allocated at the first one.
     heard: Bits,
     pub(super) count: u16,
 }
 
-impl CodedOtherwise {
+impl RejectedRanks {
     pub(super) fn new(ranks: u16) -> Self {
         Self {
             ranks,
@@ -65,6 +65,14 @@ impl CodedOtherwise {
             self.heard.reset(self.ranks.into());
         }
         self.count += u16::from(self.heard.insert(source.into()));
+    }
+
+    pub(super) fn to_vec(&self) -> Vec<u16> {
+        let noted = |rank: &u16| self.heard.contains((*rank).into());
+        match self.count {
+            0 => Vec::new(),
+            _ => (0..self.ranks).filter(noted).collect(),
+        }
     }
 }
 
@@ -93,8 +101,10 @@ impl<V: ValueStore> Operation<V> {
             return Ok(Fate::Late.into());
         }
         let checked = packet::check(config, self.shape(), header, payload);
-        if checked == Err(Rejection::Coding) {
-            self.coded_otherwise.note(packet.source);
+        match checked {
+            Err(Rejection::Coding) => self.coded_otherwise.note(packet.source),
+            Err(Rejection::Slot | Rejection::Length) => self.differs(packet.source),
+            _ => {}
         }
         checked?;
         match (self.part, header.kind) {
@@ -114,6 +124,11 @@ impl<V: ValueStore> Operation<V> {
             Acceptance::Duplicate => &mut phase.duplicates,
         });
         Ok(Fate::from(acceptance).into())
+    }
+
+    /// Notes a packet of `source` that belongs to another operation with this id.
+    pub(in crate::core) fn differs(&mut self, source: u16) {
+        self.different.note(source);
     }
 
     /// Adds one packet to a counter of its phase.

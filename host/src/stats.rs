@@ -298,6 +298,12 @@ impl Outcome {
         })
     }
 
+    /// Packets that rank `other` owed this `rank`: contributions to its shard, and aggregates.
+    pub fn owed_by(&self, other: u16, rank: u16) -> u64 {
+        let slots = |rank: u16| u64::from(self.slots[usize::from(rank)]);
+        slots(rank) + slots(other)
+    }
+
     /// Other ranks that owed this `rank` data and sent none: no contribution and no aggregate arrived.
     pub fn nothing_from(&self, rank: u16) -> impl Iterator<Item = u16> + '_ {
         let missing = self.missing_from(rank).map(|(other, _)| other);

@@ -68,14 +68,13 @@ impl Outcome {
             let lost = outcome.lost.scatter.of(cause) + outcome.lost.gather.of(cause);
             (cause.name(), lost)
         });
-        let slots = |rank: u16| u64::from(outcome.slots[usize::from(rank)]);
         let missed = outcome.missing_from(rank).map(|(other, missing)| {
             let missed = u64::from(missing.contributions) + u64::from(missing.aggregates);
             (other, missed)
         });
         let missed: BTreeMap<_, _> = missed.collect();
         let late = missed.iter().map(|(other, missed)| {
-            let owed = slots(rank) + slots(*other);
+            let owed = outcome.owed_by(*other, rank);
             (*other, *missed as f64 / owed as f64)
         });
         let trimmed = outcome.trimmed_by_hops.iter();

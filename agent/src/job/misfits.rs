@@ -13,10 +13,9 @@ const SHARE: f64 = 0.125;
 /// # Errors
 /// [`JobError::OtherOperation`]: it lacks packets of a rank whose packets did not fit.
 pub(super) fn check(config: &Config, outcome: &Outcome) -> Result<(), JobError> {
-    let slots = |rank: u16| f64::from(outcome.slots[usize::from(rank)]);
     let mut missing = outcome.missing_from(config.rank).filter(|(rank, missing)| {
         let missing = f64::from(missing.contributions) + f64::from(missing.aggregates);
-        let share = missing / (slots(config.rank) + slots(*rank));
+        let share = missing / outcome.owed_by(*rank, config.rank) as f64;
         outcome.different.contains(rank) && (config.key.is_some() || share >= SHARE)
     });
     match missing.next() {

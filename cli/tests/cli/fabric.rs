@@ -419,10 +419,10 @@ fn plan_prints_the_changes_and_changes_nothing() {
             text.contains("\n+ UltimaIngress.jobs.job[job 0x02]"),
             "{text}"
         );
-        let plan = ["plan", "-f", &again, "--without", "nobody"];
+        let plan = ["plan", "-f", &again, "--without", "absent"];
         let at = ["fabric", "--controller", &stage.controller.address()];
         let text = refused_with(4, &[&at[..], &plan].concat());
-        assert!(text.contains("no job \"nobody\""), "{text}");
+        assert!(text.contains("no job \"absent\""), "{text}");
 
         // The file of a changed fabric.
         let yaml = Fabric::pair().yaml(&stage.testbed.grpc());

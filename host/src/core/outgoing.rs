@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use crate::codec::Coding;
+use crate::layout::Shape;
 
 use super::outbox::Packet;
 use super::reduce::Reduce;
@@ -15,9 +15,7 @@ pub(super) struct Outgoing<'a> {
     pub(super) values: Option<&'a [f32]>,
     /// The place of its values in the bucket.
     pub(super) range: Range<usize>,
-    pub(super) coding: Coding,
-    /// See [`ultima_wire::Header::length_check`].
-    pub(super) length_check: u8,
+    pub(super) shape: Shape,
     /// The ranks that its aggregate counts. None after the operation has ended.
     pub(super) reduce: Option<&'a Reduce>,
     /// Slots of the owner's shard.

@@ -283,11 +283,11 @@ pub(super) fn write(
         bucket: id.bucket,
         host_flags: HostFlags {
             last: packet.last,
-            hadamard: has_values && outgoing.coding != Coding::Identity,
+            hadamard: has_values && outgoing.shape.coding != Coding::Identity,
             exact: false,
         },
         length_check: match has_values {
-            true => outgoing.length_check,
+            true => outgoing.shape.length_check,
             false => 0,
         },
         dtype: match has_values {
@@ -338,10 +338,10 @@ pub(super) fn write_repair(
         step: repair.id.step,
         bucket: repair.id.bucket,
         host_flags: HostFlags {
-            hadamard: repair.coding != Coding::Identity,
+            hadamard: repair.shape.coding != Coding::Identity,
             ..HostFlags::default()
         },
-        length_check: repair.length_check,
+        length_check: repair.shape.length_check,
         dtype: config.element.dtype(),
         slot: repair.slot,
         slots: repair.slots,

@@ -120,7 +120,7 @@ impl<V: ValueStore> Core<V> {
         let mut waiting = None;
         for operation in &mut self.operations {
             let (id, number, part) = (operation.id, operation.number, operation.part());
-            let operation_len = operation.layout.len();
+            let operation_len = operation.shape.layout.len();
             let (timeouts, credit) = (self.timeouts.as_mut(), &mut self.credit);
             let next = operation.transmit(now, timeouts, credit, earlier(waiting, id));
             let Some(mut outgoing) = next else {

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use ultima_wire::{RepairRequest, bitmap};
 
-use crate::codec::Coding;
 use crate::layout::Shape;
 use crate::operation::OperationId;
 use crate::time::Time;
@@ -21,9 +20,7 @@ pub(crate) struct Repair<'a> {
     /// Number of slots in the shard.
     pub(crate) slots: u32,
     pub(crate) contributions: u16,
-    pub(crate) coding: Coding,
-    /// See [`ultima_wire::Header::length_check`].
-    pub(crate) length_check: u8,
+    pub(crate) shape: Shape,
     pub(crate) values: &'a [f32],
     /// Number of values in the slot.
     pub(crate) count: usize,
@@ -241,8 +238,7 @@ impl Store {
                 slot,
                 slots,
                 contributions,
-                coding: kept.shape.coding,
-                length_check: kept.shape.length_check,
+                shape: kept.shape,
                 values: kept
                     .values
                     .get(place.start - shard.start..place.end - shard.start)
@@ -271,6 +267,7 @@ mod tests {
     use ultima_wire::Requested;
 
     use super::*;
+    use crate::codec::Coding;
     use crate::layout::Layout;
 
     fn id(step: u32) -> OperationId {

@@ -35,8 +35,8 @@ impl<V: ValueStore> Operation<V> {
         self.outbox.stop_scatter(now);
         self.outbox.end_turn_delay();
         let unsent = self.outbox.unsent();
-        let mut result = (self.bucket).end(unsent.map(|slot| self.layout.slot(rank, slot)));
-        let missing = collect.zero_missing(&self.layout, rank, &mut result);
+        let mut result = (self.bucket).end(unsent.map(|slot| self.shape.layout.slot(rank, slot)));
+        let missing = collect.zero_missing(&self.shape.layout, rank, &mut result);
         if self.part == Part::Scatter {
             self.zero_others_shards(rank, &mut result);
         }
@@ -86,7 +86,7 @@ impl<V: ValueStore> Operation<V> {
             t_s: self.bounds.t_s,
             t_b: self.bounds.t_b,
             contributions: reduce.histogram(),
-            slots: self.layout.all_slots().collect(),
+            slots: self.shape.layout.all_slots().collect(),
             arrived: (0..).zip(reduce.came()).map(arrived).collect(),
             missed_aggregates: missing.slots,
             missed_values: missing.values,
@@ -115,7 +115,7 @@ impl<V: ValueStore> Operation<V> {
         let (reduce, collect) = (&waiting.reduce, &waiting.collect);
         let ended = recycling::FinishedOperation {
             id: self.id,
-            shape: self.shape(),
+            shape: self.shape,
             own: self.bucket.own(),
             result: self.bucket.result(),
             t_b: self.bounds.t_b,
@@ -125,16 +125,16 @@ impl<V: ValueStore> Operation<V> {
         };
         recycler.ledger.operation_ended(&ended, now);
         if !reduce.is_lapsed() && reduce.open() == 0 {
-            let shard = self.bucket.aggregates(self.layout.shard(rank));
+            let shard = self.bucket.aggregates(self.shape.layout.shard(rank));
             let counted = |slot, rank| reduce.counts(slot, rank);
-            (recycler.store).keep(self.id, self.shape(), shard, counted);
+            (recycler.store).keep(self.id, self.shape, shard, counted);
         }
     }
 
     /// The result of [`Part::Scatter`] is this rank's shard alone.
     fn zero_others_shards(&self, rank: u16, result: &mut V) {
-        let shard = self.layout.shard(rank);
-        for others in [0..shard.start, shard.end..self.layout.len()] {
+        let shard = self.shape.layout.shard(rank);
+        for others in [0..shard.start, shard.end..self.shape.layout.len()] {
             result.get_mut(others).fill(0.0);
         }
     }

@@ -8,7 +8,6 @@ mod transmit;
 use std::time::Duration;
 
 use crate::cause::{ByHops, Cause, Phase};
-use crate::codec::Coding;
 use crate::config::Config;
 use crate::layout::{Layout, Shape};
 use crate::operation::{OperationId, Part, Piece};
@@ -36,13 +35,11 @@ use receive::RejectedRanks;
 /// An operation that was started and has not sent its last packet.
 pub(super) struct Operation<V> {
     pub(super) id: OperationId,
-    pub(super) layout: Layout,
+    pub(super) shape: Shape,
     part: Part,
     /// Maximum of the contribution count in its aggregates: one less than the ranks if this rank's input was
     /// incomplete.
     most: u16,
-    coding: Coding,
-    length_check: u8,
     pub(super) started: Time,
     /// See [`Members::operation_starts`](super::members::Members::operation_starts).
     pub(super) number: u32,
@@ -127,11 +124,13 @@ impl<V: ValueStore> Operation<V> {
         buffers.collect.reset(&layout, part, config);
         let mut operation = Self {
             id,
-            layout,
+            shape: Shape {
+                layout,
+                coding: config.coding,
+                length_check: entries.map_or(0, ultima_wire::length_check),
+            },
             part,
             most: config.ranks - u16::from(lacks),
-            coding: config.coding,
-            length_check: entries.map_or(0, ultima_wire::length_check),
             started: now,
             number: start.number,
             bounds,
@@ -168,26 +167,18 @@ impl<V: ValueStore> Operation<V> {
     /// For [`Part::Gather`]: rounds this rank's shard as others will read it, and queues it for sending.
     fn queue_own_shard(&mut self, config: &Config, now: Time) {
         let Config { rank, ranks, .. } = *config;
-        let shard = self.layout.shard(rank);
+        let shard = self.shape.layout.shard(rank);
         config
             .element
             .round(self.bucket.own_mut().get_mut(shard.clone()));
         self.bucket.close(shard);
-        for slot in 0..self.layout.slots(rank) {
+        for slot in 0..self.shape.layout.slots(rank) {
             let given = Closed {
                 slot,
                 contributions: ranks,
                 by: ClosedBy::Complete,
             };
             self.outbox.push(given, now);
-        }
-    }
-
-    fn shape(&self) -> Shape {
-        Shape {
-            layout: self.layout,
-            coding: self.coding,
-            length_check: self.length_check,
         }
     }
 
@@ -207,7 +198,7 @@ impl<V: ValueStore> Operation<V> {
         self.outbox.notify_at_once(now);
         if let Some(waiting) = &mut self.waiting {
             waiting.reduce.lapse();
-            let shard = self.layout.shard(rank);
+            let shard = self.shape.layout.shard(rank);
             self.bucket.result_mut().get_mut(shard).fill(0.0);
         }
     }
@@ -353,7 +344,7 @@ impl<V: ValueStore> Operation<V> {
         let Some(Waiting { reduce, sums, .. }) = &mut self.waiting else {
             return;
         };
-        let range = self.layout.slot(reduce.rank(), closed.slot);
+        let range = self.shape.layout.slot(reduce.rank(), closed.slot);
         sums.close(reduce, closed.slot, range, &mut self.bucket);
         tracer.record(now, self.id, || Happened::SlotClosed {
             slot: closed.slot,

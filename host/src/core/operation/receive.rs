@@ -100,7 +100,7 @@ impl<V: ValueStore> Operation<V> {
             self.count(header.kind, |phase| &mut phase.late);
             return Ok(Fate::Late.into());
         }
-        let checked = packet::check(config, self.shape(), header, payload);
+        let checked = packet::check(config, self.shape, header, payload);
         match checked {
             Err(Rejection::Coding) => self.coded_otherwise.note(packet.source),
             Err(Rejection::Slot | Rejection::Length) => self.differs(packet.source),
@@ -182,7 +182,7 @@ impl<V: ValueStore> Operation<V> {
         };
         let acceptance = waiting.reduce.contribute(packet);
         if acceptance == Acceptance::InTime {
-            let range = self.layout.slot(config.rank, packet.slot);
+            let range = self.shape.layout.slot(config.rank, packet.slot);
             let (sums, bucket) = (&mut waiting.sums, &mut self.bucket);
             sums.take(&waiting.reduce, packet, payload, &range, bucket);
             let last = &mut self.last;
@@ -210,7 +210,7 @@ impl<V: ValueStore> Operation<V> {
         let counted = packet::counts_us(config, header, payload);
         let acceptance = (waiting.collect).store(packet, header.contributions, counted);
         if acceptance == Acceptance::InTime {
-            let range = self.layout.slot(packet.source, packet.slot);
+            let range = self.shape.layout.slot(packet.source, packet.slot);
             let result = self.bucket.result_mut().get_mut(range);
             config.element.read(payload, result);
             self.last.aggregate_came = Some(packet.at.since(self.started));

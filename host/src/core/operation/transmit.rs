@@ -27,7 +27,7 @@ impl<V: ValueStore> Operation<V> {
         credit: &mut Credit,
         earlier: Option<Gather>,
     ) -> Option<Outgoing<'_>> {
-        let mut packet = self.outbox.next(&self.layout, now, credit, earlier)?;
+        let mut packet = self.outbox.next(&self.shape.layout, now, credit, earlier)?;
         if packet.kind == Kind::Gather {
             packet.contributions = packet.contributions.min(self.most);
         }
@@ -45,18 +45,17 @@ impl<V: ValueStore> Operation<V> {
         }
         let range = match packet.kind {
             Kind::Feedback => 0..0,
-            _ => self.layout.slot(packet.owner, packet.slot),
+            _ => self.shape.layout.slot(packet.owner, packet.slot),
         };
         Some(Outgoing {
-            coding: self.coding,
-            length_check: self.length_check,
+            shape: self.shape,
             values: Some(match packet.kind {
                 Kind::Gather => self.bucket.aggregates(range.clone()),
                 _ => self.bucket.own().get(range.clone()),
             }),
             range,
             reduce: self.waiting.as_ref().map(|waiting| &waiting.reduce),
-            slots: self.layout.slots(packet.owner),
+            slots: self.shape.layout.slots(packet.owner),
             budget: self.waits.until(packet.to).since(now),
             remaining: self.deadline.since(now),
             t_c: timeouts.t_c(bucket, stage),
@@ -74,9 +73,9 @@ impl<V: ValueStore> Operation<V> {
 
     /// Bytes of the longest slot of `rank`'s shard.
     pub(in crate::core) fn longest_slot(&self, rank: u16, element: Element) -> usize {
-        match self.layout.slots(rank) {
+        match self.shape.layout.slots(rank) {
             0 => 0,
-            _ => self.layout.slot(rank, 0).len() * element.size(),
+            _ => self.shape.layout.slot(rank, 0).len() * element.size(),
         }
     }
 
@@ -92,11 +91,10 @@ impl<V: ValueStore> Operation<V> {
                 to,
             },
             range: 0..0,
-            coding: self.coding,
-            length_check: self.length_check,
+            shape: self.shape,
             values: None,
             reduce: None,
-            slots: self.layout.slots(rank),
+            slots: self.shape.layout.slots(rank),
             budget: self.waits.until(to).since(now),
             remaining: self.deadline.since(now),
             t_c: Duration::ZERO,
